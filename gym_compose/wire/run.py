@@ -1,0 +1,110 @@
+"""A rollout run as data: what the driver is asked (``request.json``) and what it tells (progress lines, one JSON document each)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RUN_FORMAT = 1
+
+
+class RunRequest(BaseModel):
+    """One run. Paths are those of the process that runs the driver (the CLI maps them for a container)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = RUN_FORMAT
+    run_id: str
+    head_url: str
+    input_jsonl_fpath: str
+    output_jsonl_fpath: str
+    agent_name: str | None = None
+    environment_routing_mode: Literal["agent", "legacy", "taskset"] = "agent"
+    environment_server_name: str | None = None
+    environment_server_routes: dict[str, str] | None = None
+    """None: as the head server's config says."""
+    limit: int | None = None
+    num_repeats: int | dict[str, int] = 1
+    num_repeats_add_seed: bool = False
+    interleave_repeats: bool = False
+    num_samples_in_parallel: int | None = Field(default=None, gt=0)
+    responses_create_params: dict[str, Any] = Field(default_factory=dict)
+    disable_aggregation: bool = False
+    overwrite: bool = False
+
+
+class RunCounts(BaseModel):
+    """completed + failed + unresolved = requested, always."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requested: int
+    completed: int = 0
+    failed: int = 0
+    unresolved: int = 0
+
+
+class RunProgress(BaseModel):
+    """A line while the run goes on. Rates are rollouts per second since the first request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: Literal["progress"] = "progress"
+    counts: RunCounts
+    in_flight: int
+    elapsed_seconds: float
+    rate: float
+    eta_seconds: float | None = None
+    mean_reward: float | None = None
+    failures: dict[str, int] = Field(default_factory=dict)
+
+
+class RunWarning(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: Literal["warning"] = "warning"
+    text: str
+
+
+class GroupSummary(BaseModel):
+    """One row of the table at the end: an environment server, taskset or agent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    environment_server: str
+    taskset: str | None = None
+    agent: str | None = None
+    rollouts: int
+    failed: int
+    mean_reward: float | None = None
+
+
+class RunSummary(BaseModel):
+    """The last line of a run, and ``<stem>_summary.json``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: Literal["finished"] = "finished"
+    run_id: str
+    counts: RunCounts
+    elapsed_seconds: float
+    rate: float
+    mean_reward: float | None = None
+    failures: dict[str, int] = Field(default_factory=dict)
+    groups: tuple[GroupSummary, ...] = ()
+    files: dict[str, str] = Field(default_factory=dict)
+    """kind (rollouts, failures, materialized_inputs, aggregate_metrics, summary) to path, of the process that ran the driver."""
+    interrupted: bool = False
+    error: str | None = None
+
+
+class RunFailed(BaseModel):
+    """The run could not start or had to end; ``exit_code`` is that of the error class."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: Literal["error"] = "error"
+    message: str
+    hint: str | None = None
+    exit_code: int = 1
