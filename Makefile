@@ -4,13 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+DEMO_CONFIG := $(if $(POLICY_BASE_URL),configs/quickstart_endpoint.yaml,configs/quickstart.yaml)
+
 .PHONY: setup demo test check bench clean
 
 setup:
 	@bash images/setup.sh "$(PYTHON)" "$(VENV)"
 
 demo: setup
-	@$(BIN)/python -m gym_compose.cli.demo
+	@$(BIN)/python servers/resources_servers/reasoning_gym/prepare.py --demo
+	@$(BIN)/gym-compose eval run --config $(DEMO_CONFIG) --split train --num-repeats 2 --concurrency 32 \
+	  --output results/demo/rollouts.jsonl ++overwrite=true
 
 test: setup
 	@$(BIN)/python -m pytest
@@ -19,11 +23,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@set -e; for server in servers/*/*/; do echo "mypy $$server"; MYPYPATH=$$server:servers $(BIN)/mypy --config-file pyproject.toml $$server; done
 	$(BIN)/lint-imports
 
 bench: setup
 	@$(BIN)/python -m bench
 
 clean:
-	@if [ -x $(BIN)/gym-compose ]; then $(BIN)/gym-compose down --all || true; fi
+	@if [ -x $(BIN)/gym-compose ]; then $(BIN)/gym-compose compose down --all; fi
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

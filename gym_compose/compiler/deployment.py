@@ -9,7 +9,8 @@ from gym_compose.wire.head import HeadDocument, HeadSecret
 from gym_compose.wire.names import EngineName, Role
 from gym_compose.wire.slice import PublicSlice, SecretSlice
 
-ImageKind = Literal["base", "native", "controller", "build", "server", "external"]
+ImageKind = Literal["base", "packages", "native", "controller", "build", "requirements", "server", "external"]
+"""``packages``: the native runtime's pinned packages without gym_compose; ``requirements``: one set of servers' requirements above them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Image:
     depends_on: tuple[str, ...] = ()
     """Names of images that must exist first."""
     uses_ca_secret: bool = False
+    """Its build goes to package indexes: gets the CA bundle as secret ``ca`` and the index variables of the caller's environment."""
+    build_args: tuple[tuple[str, str], ...] = ()
+    """Names of parent images by build argument."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,10 @@ class Service:
     profiles: tuple[str, ...] = ()
     host: str = ""
     port: int = 0
+    references: tuple[str, ...] = ()
+    """Services that this one's config references directly; may hold cycles, orders nothing."""
+    pull: bool = False
+    """The image comes from a registry when it is not here (``compose: servers: NAME: {image: …}``)."""
 
 
 @dataclass(frozen=True)

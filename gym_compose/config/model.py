@@ -116,3 +116,5 @@ class ServerSource:
     manifest: ServerManifest
     shadowed: tuple[str, ...] = ()
     """Directories of the same server in lower-priority trees."""
+    entrypoint_flags: tuple[tuple[str, ClassFlags], ...] = ()
+    """Flags by entry point, for the rare server whose instances run different ones; ``flags`` is the first of them."""

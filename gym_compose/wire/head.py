@@ -21,23 +21,28 @@ class Listen(BaseModel):
 
 
 class InstanceRecord(BaseModel):
-    """One element of ``/server_instances``; keys and order as the peer's."""
+    """One element of ``/server_instances``; keys and order as the peer's.
+
+    ``host``, ``port`` and ``url`` are null where the address does not work for whoever asks (the published listener, servers that are
+    not published). ``status`` is null, or ``unreachable``; then ``unreachable_since`` (epoch seconds) stands in the answer too.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config_path: str
     dir_path: str
     entrypoint: str
-    host: str
+    host: str | None
     name: str
     pid: int | None
-    port: int
+    port: int | None
     process_name: str
     server_type: str
     start_time: float | None = None
     status: str | None = None
     uptime_seconds: float | None = None
     url: str | None = None
+    unreachable_since: float | None = None
 
 
 class ModelEndpoint(BaseModel):

@@ -9,6 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 RUN_FORMAT = 1
 
 
+class PromptTemplate(BaseModel):
+    """A prompt file as data. ``path`` only names it in messages."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    user: str
+    system: str | None = None
+    path: str = ""
+
+
 class RunRequest(BaseModel):
     """One run. Paths are those of the process that runs the driver (the CLI maps them for a container)."""
 
@@ -32,6 +42,12 @@ class RunRequest(BaseModel):
     responses_create_params: dict[str, Any] = Field(default_factory=dict)
     disable_aggregation: bool = False
     overwrite: bool = False
+    agent_map: dict[str, str] = Field(default_factory=dict)
+    fan_out: dict[str, list[str]] = Field(default_factory=dict)
+    prompt: PromptTemplate | None = None
+    """The content of ``prompt_config``: whoever makes the request reads the file, which a driver's container does not see."""
+    skills_ref: dict[str, Any] | None = None
+    """What is stamped on flat rows for ``skills`` (tasks.skills makes it)."""
 
 
 class RunCounts(BaseModel):
@@ -97,6 +113,8 @@ class RunSummary(BaseModel):
     """kind (rollouts, failures, materialized_inputs, aggregate_metrics, summary) to path, of the process that ran the driver."""
     interrupted: bool = False
     error: str | None = None
+    exit_code: int = 0
+    """0 also for a run with failed rollouts; of the error's class with ``error``; 130 when interrupted."""
 
 
 class RunFailed(BaseModel):

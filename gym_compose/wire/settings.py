@@ -6,7 +6,7 @@ and the like) is not here. Seconds unless the name says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from gym_compose.wire.errors import InvalidInputError
@@ -26,23 +26,57 @@ class Settings:
     stop_grace_seconds: float = 10.0  # per service, between the stop signal and the kill
     down_seconds: float = 120.0
     event_settle_seconds: float = 0.5  # how long a death is given to be followed by its OOM flag
+    event_reconnect_seconds: float = 0.5  # pause before the event or log stream is opened again after the engine closed it
+    event_poll_seconds: float = 0.1  # how soon a reader of events or logs sees that it is to stop
+    log_merge_seconds: float = 0.2  # followed lines of several services are put in order of time within this window
+    log_idle_seconds: float = 5.0  # followed logs end when nothing of the project has run for so long (a recreation takes less)
+    process_poll_seconds: float = 0.1  # between two looks at processes that are not our children
+    docker_check_seconds: float = 5.0  # for the engine to say that it is there
+    docker_parallel: int = 8  # calls to the Docker engine at a time (field-notes A9.8)
+    command_attempt_seconds: float = 60.0  # one attempt of a CLI verb that may be repeated
+    command_retries: int = 2  # for such verbs: the compose CLI hangs at about 1 in 1,000 (field-notes A9.9)
+    kill_grace_seconds: float = 2.0  # between SIGTERM and SIGKILL to a command, and after a SIGKILL
+    requirements_seconds: float = 1800.0  # installing one requirement set (process engine)
     log_tail_lines: int = 50
     build_tail_lines: int = 30
 
     # Readiness
     probe_interval_seconds: float = 1.0
     probe_timeout_seconds: float = 5.0
+    liveness_timeout_seconds: float = 1.5  # a probe once ready: with the interval of 1 s a silent server is marked within 3 s
+    probe_parallel: int = 32
     head_start_seconds: float = 60.0  # until the head itself answers anything
+    ready_poll_seconds: float = 0.2  # between two questions to the head while `up` waits
+    project_lock_seconds: float = 10.0  # until another command on the same project is given up on
 
     # HTTP
     connect_retry_seconds: float = 0.5  # pause before a connection that was refused is tried again
+    endpoint_retry_seconds: float = 0.5  # pause before a model endpoint is asked again (contract-servers 4.2)
     control_seconds: float = 5.0  # one request to the head server
     control_pool: int = 20
+    status_probe_seconds: float = 2.0  # one server's answer to `gym env status` (contract-config 3.4)
+    server_keep_alive_seconds: float = 30.0  # an idle connection at the server; the client's below is shorter, so the client closes first
+    client_keep_alive_seconds: float = 15.0
+    tcp_keepalive_idle_seconds: int = 60
+    tcp_keepalive_interval_seconds: int = 10
+    tcp_keepalive_probes: int = 3
+    graceful_stop_seconds: float = 0.5  # what a server gives its open requests when it is told to stop
+    disconnect_watch_seconds: float = 0.02  # a handler that takes longer is cancelled when its client hangs up
+    open_files: int = 65535  # soft RLIMIT_NOFILE that a server raises itself to
+    closed_sessions_kept: int = 100_000  # ids of closed resources sessions that a late seed is checked against
 
     # Driver
     progress_interval_seconds: float = 1.0
     driver_stop_seconds: float = 20.0  # between SIGINT to a driver and its kill
     aggregate_seconds: float = 600.0
+    run_silence_seconds: float = 60.0  # how long an environment server may not answer at all before the run ends
+    run_head_seconds: float = 10.0  # until the head server has answered a driver
+    journal_fsync: str = "interval"  # always: before each request leaves | interval | never
+    journal_fsync_seconds: float = 1.0
+
+    # Command line
+    watch_seconds: float = 0.5  # how soon a foreground command sees Ctrl+C and a dead server
+    plain_progress_seconds: float = 5.0  # between two progress lines of a run off a terminal
 
     # Images
     base_image: str = "auto"  # auto | pull | debootstrap | any image reference
@@ -60,11 +94,11 @@ class Settings:
             text = environ.get(name)
             if text is None or text == "":
                 continue
-            kind = type(field.default)
+            kind: Callable[[str], object] = type(field.default)
             try:
                 changes[field.name] = kind(text)
             except ValueError:
                 raise InvalidInputError(
-                    f"{text!r} is not a {kind.__name__}", where=f"environment variable {name}", hint=f"The default is {field.default}."
+                    f"{text!r} is not a {type(field.default).__name__}", where=f"environment variable {name}", hint=f"The default is {field.default}."
                 ) from None
         return replace(cls(), **changes)  # type: ignore[arg-type]

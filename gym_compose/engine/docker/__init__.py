@@ -1,1 +1,1 @@
-"""(package)"""
+"""Docker Compose: verbs through its CLI, facts through the Docker SDK, labels the only state."""

@@ -1,1 +1,1 @@
-"""(package)"""
+"""Native servers as processes of this host."""

@@ -1,0 +1,32 @@
+"""NeMo Gym configs, servers and datasets as one container per server.
+
+For tools that hold a config in code: ``resolve_config`` merges one, ``resolve_command`` says what a command line of ``gym`` stands for.
+Importing the package loads nothing heavy: both are fetched at first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gym_compose.cli.translate import ResolvedCommand, resolve_command
+    from gym_compose.config import resolve_config
+
+__version__ = "0.1.0"
+
+__all__ = ["ResolvedCommand", "__version__", "resolve_command", "resolve_config"]
+
+_LAZY = {
+    "ResolvedCommand": "gym_compose.cli.translate",
+    "resolve_command": "gym_compose.cli.translate",
+    "resolve_config": "gym_compose.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,131 @@
+"""``gym eval run`` in both forms, and ``gym eval attach``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gym_compose.cli.console import Console
+from gym_compose.cli.run_options import require, run_options
+from gym_compose.cli.run_progress import run_display, show_summary
+from gym_compose.cli.session import Session
+from gym_compose.cli.translate import Invocation
+from gym_compose.wire.errors import GymComposeError, IncompleteError, InvalidInputError
+
+if TYPE_CHECKING:
+    from gym_compose.project.project import Project
+    from gym_compose.wire.run import RunSummary
+
+INTERRUPTED = 130
+
+
+def run(call: Invocation, console: Console) -> int:
+    """``gym eval run``: start, collect, stop; with ``--no-serve`` collect only."""
+    session = Session(call, console)
+    return _against_running(session) if call.args.no_serve else _end_to_end(session)
+
+
+def attach(call: Invocation, console: Console) -> int:
+    """``gym eval attach [RUN]``: follow a run to its end. Ctrl+C asks the driver to end, as it does in ``gym eval run``."""
+    from gym_compose.project.collect import attach as follow
+
+    session = Session(call, console)
+    project = session.find()
+    with run_display(console, session.settings.plain_progress_seconds) as display:
+        summary = follow(project, display, run=call.args.run)
+    return _finish(summary, session)
+
+
+def _end_to_end(session: Session) -> int:
+    """Everything that can be wrong with the rows is found before a server is started."""
+    from gym_compose.cli.compose import bring_up, show_stopped
+    from gym_compose.tasks.collate import collate, prepared_path
+    from gym_compose.tasks.datasets import check_split
+
+    project = session.load()
+    config = project.config.resolved
+    if session.call.args.input is not None or config.get("input_jsonl_fpath") is not None:
+        check_split("train", config)  # refuses the key before a missing --split would hide it
+    require(config, "output_jsonl_fpath", "split")
+    split = str(config["split"])
+    check_split(split, config)
+    roots = _roots(session)
+    output = session.cwd / Path(str(config["output_jsonl_fpath"])).expanduser()
+    prepared = prepared_path(output, split)
+    collation = collate(config, split, prepared, roots)
+    for warning in collation.warnings:
+        session.console.err(f"Warning: {warning}")
+    session.console.err(f"{collation.rows} rows of {len(collation.datasets)} datasets: {prepared}")
+    options = run_options(config, cwd=session.cwd, roots=roots, input_file=prepared, overwrite=session.call.args.overwrite)
+    ran_before = any(state.status == "running" for state in project.observe(session.brief("the state of the project")).services)
+    bring_up(session, project)
+    try:
+        with run_display(session.console, session.settings.plain_progress_seconds) as display:
+            summary = project.collect(options, display)
+    finally:
+        if ran_before:
+            session.console.err(f"{project.name}: left running, as it ran before.")
+        else:
+            show_stopped(session.console, project.name, project.down(session.stopping(), session.report))
+    return _finish(summary, session, require_complete=bool(config.get("require_complete")))
+
+
+def _against_running(session: Session) -> int:
+    from gym_compose.cli.env import find_running_head, load_only
+    from gym_compose.project.collect import collect_here
+
+    config = load_only(session)
+    for warning in config.warnings:
+        session.console.err(f"Warning: {warning}")
+    require(config.resolved, "input_jsonl_fpath", "output_jsonl_fpath")
+    options = run_options(config.resolved, cwd=session.cwd, roots=_roots(session), overwrite=session.call.args.overwrite)
+    head = find_running_head(session, config)
+    with run_display(session.console, session.settings.plain_progress_seconds) as display:
+        if head.identity is not None and head.identity.engine == "docker":
+            summary = _project_of(session, head.identity.project, head.directory.path if head.directory else None).collect(options, display)
+        else:
+            summary = collect_here(head.url, options, display, cwd=session.cwd)
+    return _finish(summary, session, require_complete=bool(config.resolved.get("require_complete")))
+
+
+def _project_of(session: Session, name: str, directory: Path | None) -> Project:
+    """The project whose head answered: its driver has to run inside its network. It may have been started from elsewhere; then the
+    labels of its containers say where its files are."""
+    if directory is None:
+        observed = session.engine("docker").observe(name, session.brief("the state of the project"))
+        if observed.directory is None:
+            raise InvalidInputError(
+                f"the head server is that of project {name}, whose directory is not known.", hint="Run this where it was started."
+            )
+        directory = Path(observed.directory)
+    return session.open(directory)
+
+
+def _finish(summary: RunSummary, session: Session, *, require_complete: bool = False) -> int:
+    """Print the summary; the exit status: 0 also with failed rollouts, 130 when interrupted, an error when rows have no answer."""
+    show_summary(summary, session.console, json=session.call.json)
+    if summary.interrupted:
+        return INTERRUPTED
+    counts = summary.counts
+    if summary.error is not None:
+        raise RunEndedError(summary.error)
+    if counts.unresolved:
+        raise IncompleteError(f"{counts.unresolved} of {counts.requested} rollouts have no answer.", where=f"run {summary.run_id}")
+    if require_complete and counts.completed < counts.requested:
+        raise IncompleteError(
+            f"{counts.completed} of {counts.requested} rollouts completed.", where="require_complete", hint="The failures file says why."
+        )
+    return 0
+
+
+class RunEndedError(GymComposeError):
+    """The run ended with an error after its files were written."""
+
+
+def _roots(session: Session) -> tuple[Path, ...]:
+    """Where relative paths of datasets, inputs and prompts are looked for."""
+    from gym_compose.config.roots import installed_root, native_roots, search_roots
+
+    installed = installed_root()
+    last = [*([installed] if installed is not None else []), *native_roots()]
+    return search_roots(session.cwd, session.call.environ, last=last)

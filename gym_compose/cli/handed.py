@@ -1,0 +1,348 @@
+"""Commands of the contract whose work is not ours: their flags are known, so that usage errors and ``resolve_command`` are the contract's.
+
+What they do is left to NeMo Gym's own CLI where it is installed (contract-config 2.2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+from gym_compose.cli.command import (
+    BENCHMARK,
+    CONFIG,
+    ENVIRONMENT,
+    HEALTH,
+    INPUT,
+    JSON,
+    KIND,
+    MODEL_TYPE,
+    OUTPUT,
+    RESOURCES_CONFIG,
+    SEARCH_DIR,
+    SERVER,
+    STORAGE,
+    WORKLOAD,
+    Command,
+    Handed,
+    Refused,
+    Tokens,
+    entrypoint_tokens,
+)
+from gym_compose.cli.flags import Json, Local, LooseList, Positional, Special, StrictList, Switch, Value
+from gym_compose.wire.errors import UsageError
+
+
+def _has(tokens: Tokens, *keys: str) -> bool:
+    return any(token.lstrip("+").split("=", 1)[0] in keys for token in tokens)
+
+
+def _env_init(args: argparse.Namespace, tokens: Tokens) -> str:
+    scaffold = bool(args.scaffold_environment or args.scaffold_benchmark or _has(tokens, "scaffold_kind"))
+    if scaffold and _has(tokens, "entrypoint"):
+        raise UsageError("a resources server and a workload cannot be made in one call.")
+    if not scaffold and _has(tokens, "profile", "reuse_verifier", "reward_range", "higher_is_better"):
+        raise UsageError("--profile, --reuse-verifier and the reward flags need --environment or --benchmark.")
+    return "init_environment" if scaffold else "init_resources_server"
+
+
+def _env_test(args: argparse.Namespace, tokens: Tokens) -> str:
+    workload, server = _has(tokens, "onboarding_name"), _has(tokens, "entrypoint")
+    if workload and server:
+        raise UsageError("give a workload name or --resources-server, not both.")
+    if args.all and (workload or server):
+        raise UsageError("--all tests every resources server: it takes no target.")
+    if not workload and _has(tokens, "catalog_kind", "update_expected", "json"):
+        raise UsageError("--kind, --update-expected and --json need a workload name.")
+    if workload:
+        return "test_environment_manifest"
+    if server:
+        return "test"
+    if not args.all:
+        raise UsageError("there is nothing to test.", hint="Give a workload name, --resources-server NAME or --all.")
+    return "test_all"
+
+
+def _by_storage(hf: str, gitlab: str) -> Callable[[argparse.Namespace, Tokens], str]:
+    return lambda args, _: hf if args.storage == "hf" else gitlab
+
+
+def _declare_init_target(parser: argparse._ActionsContainer) -> None:
+    group = parser.add_mutually_exclusive_group()  # type: ignore[union-attr,unused-ignore]
+    group.add_argument("--resources-server", metavar="NAME", help="a resources server")
+    group.add_argument("--environment", dest="scaffold_environment", metavar="NAME", help="an environment with a manifest")
+    group.add_argument("--benchmark", dest="scaffold_benchmark", metavar="NAME", help="a benchmark with a manifest")
+
+
+def _init_target_tokens(args: argparse.Namespace) -> list[str]:
+    for kind in ("environment", "benchmark"):
+        name = getattr(args, f"scaffold_{kind}")
+        if name:
+            return [f"+scaffold_kind={kind}", f"+scaffold_name={json.dumps(name)}"]
+    return entrypoint_tokens(args)
+
+
+def _declare_range(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--reward-range", nargs=2, type=float, metavar=("LOW", "HIGH"), help="declared reward range, ends included")
+
+
+def _declare_direction(parser: argparse._ActionsContainer) -> None:
+    group = parser.add_mutually_exclusive_group()  # type: ignore[union-attr,unused-ignore]
+    for name, value in (("higher", True), ("lower", False)):
+        group.add_argument(
+            f"--{name}-is-better", dest="higher_is_better", action="store_const", const=value, help=f"{name} rewards are better"
+        )
+
+
+def _direction_tokens(args: argparse.Namespace) -> list[str]:
+    return [] if args.higher_is_better is None else [f"+higher_is_better={str(args.higher_is_better).lower()}"]
+
+
+def _declare_revision(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--revision", help="revision (Hugging Face) or version (GitLab)")
+
+
+def _revision_tokens(args: argparse.Namespace) -> list[str]:
+    return [] if args.revision is None else [f"+version={args.revision}", f"+revision={args.revision}"]
+
+
+HANDED: dict[str, Command] = {
+    "env init": Command(
+        "make a new resources server, environment or benchmark",
+        Handed("its scaffold is not ours; copy a directory of servers/resources_servers to begin."),
+        _env_init,
+        (
+            Special("target", "", declare_with=_declare_init_target, tokens=_init_target_tokens),
+            Value(
+                "profile",
+                "integration profile",
+                key="profile",
+                choices=("custom-gym-verifier", "custom-gym-agent-loop", "external-agent-loop", "external-rollout-driver"),
+            ),
+            Value("reuse-verifier", "verifier to use again", key="reuse_verifier", quoted=True),
+            Special(
+                "reward-range",
+                "",
+                declare_with=_declare_range,
+                tokens=lambda a: [f"+reward_range=[{a.reward_range[0]},{a.reward_range[1]}]"] if a.reward_range else [],
+            ),
+            Special("direction", "", declare_with=_declare_direction, tokens=_direction_tokens),
+        ),
+    ),
+    "env schema": Command(
+        "JSON schema of a resources server's task data",
+        Handed("it imports the server's code, which needs the server's own environment."),
+        "show_schema",
+        (SERVER, SEARCH_DIR),
+    ),
+    "env packages": Command(
+        "packages of a server's virtual environment",
+        Refused("servers have images here, no virtual environments; gym compose plan lists what is installed in them."),
+        "pip_list",
+        (SERVER, SEARCH_DIR, Switch("outdated", "outdated ones only", key="outdated"), Json("json", "print JSON", key="format=json")),
+    ),
+    "env test": Command(
+        "tests of a server or workload",
+        Handed("run a native server's tests with pytest: pytest servers/resources_servers/NAME/tests."),
+        _env_test,
+        (
+            WORKLOAD,
+            KIND,
+            Switch("update-expected", "write new expectations", key="update_expected"),
+            JSON,
+            SERVER,
+            SEARCH_DIR,
+            Local("all", "every resources server", options=(("action", "store_true"),)),
+        ),
+    ),
+    "env publish": Command(
+        "checks before a workload is published",
+        Handed("manifests and their catalog belong to NeMo Gym."),
+        "publish_environment_manifest",
+        (WORKLOAD, KIND, JSON, SEARCH_DIR),
+    ),
+    "eval prepare": Command(
+        "prepare the data of benchmarks",
+        Handed("run the dataset's own prepare.py; a missing file names it."),
+        "prepare_benchmark",
+        (CONFIG, BENCHMARK, SEARCH_DIR),
+        parses=True,
+    ),
+    "eval aggregate": Command(
+        "metrics of the shards of a run",
+        Handed("a run here writes its metrics at its end."),
+        "aggregate_rollouts",
+        (
+            CONFIG,
+            Value("input-glob", "rollout files", aliases=("-i",), key="input_glob"),
+            Value("output", "merged file to write", aliases=("-o",), key="output_jsonl_fpath"),
+            *HEALTH,
+        ),
+        parses=True,
+    ),
+    "eval health-check": Command(
+        "look for broken rollouts in a run directory",
+        Handed("failures of a run stand in its _failures.jsonl, by kind."),
+        "health_check_rollouts",
+        (
+            Positional("run_dir", "directory of the run", metavar="RUN_DIR", nargs=None),
+            Local("rollouts-file", "rollouts file (default: rollouts.jsonl)", metavar="PATH", options=(("dest", "rollout_file"),)),
+            Local("workers", "processes", options=(("type", int),)),
+            StrictList("ignore-checks", "checks that do not count", aliases=("--ignore",), metavar="CHECK[,CHECK…]"),
+            JSON,
+        ),
+    ),
+    "eval export": Command(
+        "rollouts as ATIF trajectories",
+        Handed("the ATIF writer is NeMo Gym's."),
+        "export_rollouts_as_atif",
+        (
+            Value("format", "format", key="format", choices=("atif",)),
+            Value("rollouts", "rollouts file", key="rollouts_jsonl_fpath", quoted=True),
+            Value("output-dir", "new directory", key="output_dirpath", quoted=True),
+            Value("session-id", "id of the run", key="session_id", quoted=True),
+            Value("agent-version", "version of the agent", key="agent_version", quoted=True),
+        ),
+    ),
+    "eval reverify": Command(
+        "judge old rollouts again",
+        Handed("judging again is not part of a run here yet."),
+        "reverify_rollouts",
+        (
+            CONFIG,
+            BENCHMARK,
+            ENVIRONMENT,
+            RESOURCES_CONFIG,
+            MODEL_TYPE,
+            SEARCH_DIR,
+            Value("input-format", "gym or atif", key="input_format", choices=("gym", "atif")),
+            Value("inputs", "materialized inputs file", key="materialized_inputs_jsonl_fpath"),
+            Value("rollouts", "rollouts file", key="rollouts_jsonl_fpath"),
+            Value("atif-manifest", "joins trajectories and inputs", key="atif_manifest_jsonl_fpath"),
+            OUTPUT,
+            Value("concurrency", "rollouts at a time", key="num_samples_in_parallel"),
+            Value("limit", "rollouts at most", key="limit"),
+            Switch("force", "although the server does not support it", key="force"),
+            Switch("overwrite", "replace the output file", key="overwrite"),
+            Switch("resume", "go on with an unfinished output file", key="resume_from_cache"),
+            Switch("disable-aggregation", "no aggregate metrics at the end", key="disable_aggregation"),
+            Switch("judge-failed-only", "only those whose judge failed", key="judge_failed_only"),
+            Switch("append", "add to the output file", key="append"),
+        ),
+        parses=True,
+    ),
+    "eval profile": Command(
+        "reward profile of rollouts",
+        Handed("the profile is NeMo Gym's."),
+        "reward_profile",
+        (
+            Value("inputs", "materialized inputs file", key="materialized_inputs_jsonl_fpath"),
+            Value("rollouts", "rollouts file", key="rollouts_jsonl_fpath"),
+        ),
+    ),
+    "eval submit": Command(
+        "submit a job to Slurm",
+        Handed("Slurm jobs are NeMo Gym's."),
+        "_eval_submit",
+        (
+            Local("config", "submit config", aliases=("-c",), metavar="PATH", options=(("required", True),)),
+            Local("dry-run", "print the job scripts", options=(("action", "store_true"),)),
+            Local("resolve-only", "print the checked config", options=(("action", "store_true"),)),
+            Local("json", "print JSON", options=(("action", "store_true"),)),
+        ),
+    ),
+    "eval compare": Command(
+        "compare two runs",
+        Handed("the comparison is NeMo Gym's."),
+        "compare",
+        (
+            Value("baseline", "rollouts file of the baseline", key="baseline_rollouts_jsonl_fpath", quoted=True),
+            LooseList("candidates", "rollouts files of the candidates", metavar="PATH[,PATH…]", key="candidate_rollouts_jsonl_fpaths"),
+            Value("baseline-agg-metrics", "its metrics file", key="baseline_aggregate_metrics_fpath", quoted=True),
+            LooseList("candidates-agg-metrics", "their metrics files", metavar="PATH[,PATH…]", key="candidate_aggregate_metrics_fpaths"),
+            Value("agent", "agent to compare", key="agent_name"),
+            Value("baseline-agent", "agent of the baseline", key="baseline_agent_name"),
+            LooseList("candidate-agents", "agents of the candidates", metavar="NAME[,NAME…]", key="candidate_agent_names"),
+            Value("output-dir", "directory of the report", aliases=("-o",), key="output_dirpath", quoted=True),
+            Value("report-format", "md, json or both", key="report_format", choices=("md", "json", "both")),
+        ),
+    ),
+    "dataset upload": Command(
+        "upload a dataset",
+        Handed("uploads need NeMo Gym's storage clients."),
+        _by_storage("upload_jsonl_dataset_to_hf_cli", "upload_jsonl_dataset_cli"),
+        (
+            STORAGE,
+            INPUT,
+            Value("name", "name of the dataset", key="dataset_name"),
+            Special("revision", "", declare_with=_declare_revision, tokens=_revision_tokens),
+            Value("split", "split (Hugging Face)", key="split"),
+            Switch("create-pr", "open a pull request (Hugging Face)", key="create_pr"),
+        ),
+    ),
+    "dataset download": Command(
+        "download a dataset",
+        Handed("downloads need NeMo Gym's storage clients."),
+        _by_storage("download_jsonl_dataset_from_hf_cli", "download_jsonl_dataset_cli"),
+        (
+            STORAGE,
+            Value("repo-id", "repository (Hugging Face)", key="repo_id"),
+            Value("name", "name of the dataset (GitLab)", key="dataset_name"),
+            Value("revision", "version (GitLab)", key="version"),
+            Value("artifact", "file to fetch", key="artifact_fpath"),
+            Value("output", "file to write", aliases=("-o",), key="output_fpath"),
+            Value("output-dir", "directory to write", key="output_dirpath"),
+            Value("split", "split (Hugging Face)", key="split"),
+        ),
+    ),
+    "dataset rm": Command(
+        "delete a dataset from GitLab",
+        Handed("GitLab datasets are NeMo Gym's."),
+        "delete_jsonl_dataset_from_gitlab_cli",
+        (Value("name", "name of the dataset", key="dataset_name"),),
+    ),
+    "dataset migrate": Command(
+        "move a dataset from GitLab to Hugging Face",
+        Handed("GitLab datasets are NeMo Gym's."),
+        "upload_jsonl_dataset_to_hf_and_delete_gitlab_cli",
+        (
+            INPUT,
+            Value("name", "name of the dataset", key="dataset_name"),
+            Value("revision", "revision", key="revision"),
+            Value("split", "split", key="split"),
+            Switch("create-pr", "open a pull request", key="create_pr"),
+        ),
+    ),
+    "dataset render": Command(
+        "prompts of a dataset as they would be sent",
+        Handed("rendering without a run is not done here yet."),
+        "materialize_prompts_cli",
+        (
+            INPUT,
+            Value("prompt-config", "prompt template", key="prompt_config"),
+            Value("output", "file to write", aliases=("-o",), key="output_jsonl_fpath"),
+            SEARCH_DIR,
+        ),
+    ),
+    "dataset collate": Command(
+        "check and join datasets",
+        Handed("collation without a run is not done here yet."),
+        "prepare_data",
+        (
+            CONFIG,
+            RESOURCES_CONFIG,
+            MODEL_TYPE,
+            SEARCH_DIR,
+            Value("mode", "what for", key="mode", choices=("train_preparation", "example_validation")),
+            Value("output-dir", "directory to write", key="output_dirpath"),
+            Switch("download", "fetch what is missing", key="should_download"),
+        ),
+        parses=True,
+    ),
+    "dev test": Command(
+        "tests of NeMo Gym itself",
+        Refused("it tests NeMo Gym's own repository; the tests of gym_compose are run with make test."),
+        "dev_test",
+    ),
+}

@@ -1,0 +1,258 @@
+"""``compile``: a merged config and the server trees behind it become a ``Deployment``. Pure: the same input gives the same value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from posixpath import isabs
+from typing import Any
+
+from gym_compose.compiler import document as doc
+from gym_compose.compiler.addresses import ANY_ADDRESS, Address, Addressed, address_config, assign_addresses, is_loopback, probe_url
+from gym_compose.compiler.deployment import Deployment, Service
+from gym_compose.compiler.errors import CompileError, SourceError, dotted
+from gym_compose.compiler.extension import Extension, parse_extension
+from gym_compose.compiler.fragments import Fragments, parse_fragments
+from gym_compose.compiler.head import head_document, head_secret
+from gym_compose.compiler.hostfiles import Sources, dataset_inputs, mount_files
+from gym_compose.compiler.images import ImageSet, plan_images
+from gym_compose.compiler.networks import has_egress, published, used_networks
+from gym_compose.compiler.options import CompileOptions
+from gym_compose.compiler.services import driver_service, head_service, python_path, server_directory, server_service
+from gym_compose.compiler.slices import slice_config, slice_digest
+from gym_compose.compiler.slug import InstanceNames, assign_names
+from gym_compose.config.model import GymConfig, KeyPath, ServerInstance, ServerSource
+from gym_compose.wire.names import EXTENSION_KEY, SERVER_TYPES
+from gym_compose.wire.slice import PublicSlice, SecretSlice
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What every service is made from."""
+
+    config: GymConfig
+    sources: Sources
+    options: CompileOptions
+    extension: Extension
+    fragments: Fragments
+    names: Mapping[str, InstanceNames]
+    addresses: Mapping[str, Address]
+    addressed: Addressed
+    secrets: frozenset[KeyPath]
+    images: ImageSet
+    published: frozenset[str]
+    all_native: bool
+
+    def source(self, instance: ServerInstance) -> ServerSource | None:
+        return self.sources.get((instance.server_type, instance.implementation))
+
+
+def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Deployment:
+    """Make the deployment of ``config`` for ``options.target``.
+
+    ``sources`` maps (server type, implementation) to the snapshot of its directory. Raises CompileError, naming instance and key: names
+    that clash, an implementation without directory or of another runtime, more workers than the server's entry point can start, an unknown
+    ``compose`` key, a file that is missing.
+    """
+    extension = parse_extension(config.extension, [instance.name for instance in config.instances])
+    fragments = parse_fragments(options.assets)
+    names = assign_names(instance.name for instance in config.instances)
+    for instance in config.instances:
+        _check(instance, config, sources, extension, options)
+    addresses = assign_addresses(config, names, options.target)
+    addressed = address_config(config, addresses, options.target, options.head_port)
+    datasets = dataset_inputs(config, options)
+    docker = options.target == "docker"
+    own = [instance for instance in config.instances if not docker or extension.server(instance.name).image is None]
+    external = [image for instance in config.instances if docker and (image := extension.server(instance.name).image)]
+    images = plan_images(
+        [(instance.name, sources[instance.server_type, instance.implementation]) for instance in own],
+        external,
+        options,
+        frozenset(file.path for file in options.files.values()),
+    )
+    plan = _Plan(
+        config=config,
+        sources=sources,
+        options=options,
+        extension=extension,
+        fragments=fragments,
+        names=names,
+        addresses=addresses,
+        addressed=addressed,
+        secrets=doc.normalize_paths(config.resolved, config.secret_paths),
+        images=images,
+        published=published(config, extension, options.publish) if docker else frozenset(),
+        all_native=len(own) == len(config.instances) and all(source.runtime == "native" for source in _used(config, sources)),
+    )
+    servers: list[Service] = []
+    secret_names: list[tuple[str, tuple[str, ...]]] = []
+    for instance in config.instances:
+        service, visible = _server(plan, instance)
+        servers.append(service)
+        secret_names.append((instance.name, visible))
+    directories = {service.instance: service.slice.server_dir for service in servers if service.instance and service.slice}
+    document = head_document(config, addressed.document, plan.secrets, addresses, directories, options)
+    secret = head_secret(addressed.document, plan.secrets, reveal=extension.head_secrets)
+    probes = bool(document.endpoints) and document.model_endpoint_readiness_timeout_seconds > 0
+    head = head_service(
+        images.controller,
+        doc.digest(doc.canonical([document.model_dump(mode="json"), secret.model_dump(mode="json")])),
+        options,
+        fragments,
+        egress=probes,
+        host_gateway=bool(addressed.host_urls),
+        reveal=extension.head_secrets,
+    )
+    services = (head, *servers, *((driver_service(images.controller, options, fragments),) if docker else ()))
+    return Deployment(
+        project=options.project,
+        version=options.version,
+        target=options.target,
+        services=services,
+        images=images.images,
+        networks=used_networks((attachment for service in services for attachment in service.attachments), fragments.networks),
+        head=document,
+        head_secret=secret,
+        head_port=options.head_port,
+        secrets=tuple(secret_names),
+        datasets=datasets,
+        warnings=config.warnings,
+        notes=(*addressed.notes, *_notes(plan, servers)),
+    )
+
+
+def _used(config: GymConfig, sources: Sources) -> list[ServerSource]:
+    keys = dict.fromkeys((instance.server_type, instance.implementation) for instance in config.instances)
+    return [sources[key] for key in keys if key in sources]
+
+
+def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extension: Extension, options: CompileOptions) -> None:
+    """Raise for an instance that cannot become a service."""
+    value = config.resolved.get(instance.name)
+    kinds = [kind for kind in SERVER_TYPES if isinstance(value, Mapping) and kind in value]
+    if len(kinds) > 1:
+        raise SourceError(instance.name, f"it has two server types: {', '.join(kinds)}", "Make one instance of each.")
+    if options.target == "docker" and extension.server(instance.name).image is not None:
+        return
+    within = f"{instance.server_type}/{instance.implementation}"
+    source = sources.get((instance.server_type, instance.implementation))
+    if source is None:
+        raise SourceError(
+            instance.name,
+            f"there is no directory {within} in any search root",
+            f"Make it, name a tree that has it with --search-dir, or name an image with compose: servers: {instance.name}: {{image: …}}.",
+        )
+    if source.runtime != "native":
+        what = "asks for the nemo-gym runtime" if source.runtime == "nemo-gym" else "has a Dockerfile of its own"
+        raise SourceError(
+            instance.name,
+            f"{within} {what}, and this version of gym_compose runs native servers only",
+            f"Use a native server, port {source.directory} (its requirements.txt then names gym-compose), or build an image and name it "
+            f"with compose: servers: {instance.name}: {{image: …}}.",
+        )
+    if isabs(instance.entrypoint):
+        raise SourceError(instance.name, f"its entrypoint {instance.entrypoint} is an absolute path", f"Give it relative to {within}.")
+    workers = instance.block.get("num_workers")
+    flags = dict(source.entrypoint_flags).get(instance.entrypoint, source.flags)
+    if isinstance(workers, int) and workers > 1 and not flags.multi_worker:
+        raise SourceError(
+            instance.name,
+            f"num_workers is {workers}, but {within}/{instance.entrypoint} exposes no app to worker processes",
+            "Set num_workers to 1, or add the `elif is_nemo_gym_fastapi_entrypoint(__file__):` branch to it.",
+        )
+
+
+def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, ...]]:
+    """The service of one instance, and the names of the secrets in its slice."""
+    options, source = plan.options, plan.source(instance)
+    docker = options.target == "docker"
+    chosen = plan.extension.server(instance.name)
+    host_gateway = any(path[0] == instance.name for path in plan.addressed.host_urls)
+    egress = has_egress(instance, source, plan.extension, plan.addressed.host_urls)
+    is_published = instance.name in plan.published
+    address = plan.addresses[instance.name]
+
+    document = dict(plan.addressed.document)
+    document[instance.name] = doc.plain(document[instance.name])
+    block: dict[str, Any] = document[instance.name][instance.server_type][instance.implementation]
+    if is_published:
+        block["host"] = ANY_ADDRESS
+    mounts, digests = mount_files(instance, source, block, options, chosen)
+    closed_environment = plan.fragments.closed_environment if docker and not egress else {}
+    cut = slice_config(plan.config, instance, document, plan.secrets, chosen, closed_environment)
+    public = PublicSlice(
+        gym_compose=options.version,
+        instance=instance.name,
+        server_type=instance.server_type,
+        implementation=instance.implementation,
+        entrypoint=instance.entrypoint,
+        server_dir=server_directory(source, options) if source else "/",
+        runtime=source.runtime if source else "external",
+        python_path=python_path(source, options) if source else (),
+        config=cut.config,
+        environment=cut.environment,
+        ray=plan.extension.ray,
+    )
+    secret = SecretSlice(
+        values=cut.values, environment=cut.secret_environment, session_key=options.session_key if plan.all_native else None
+    )
+    external = chosen.image if docker else None
+    service = server_service(
+        plan.names[instance.name].service,
+        public,
+        secret,
+        slice_digest(public, secret, digests),
+        address,
+        external or plan.images.by_source.get((instance.server_type, instance.implementation), ""),
+        options=options,
+        extension=plan.extension,
+        fragments=plan.fragments,
+        mounts=mounts,
+        egress=egress if docker else True,
+        published=is_published,
+        host_gateway=host_gateway,
+        references=_references(plan, instance),
+    )
+    return replace(service, gpus=None) if not docker else service, cut.secret_names
+
+
+def _references(plan: _Plan, instance: ServerInstance) -> tuple[str, ...]:
+    targets = (reference.target for reference in plan.config.references if reference.source == instance.name)
+    return tuple(dict.fromkeys(plan.names[target].service for target in targets if target in plan.names))
+
+
+def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
+    """What a user should know and need not do anything about."""
+    notes: list[tuple[str, str]] = []
+    known = {instance.name for instance in plan.config.instances}
+    notes.extend(
+        (reference.source, f"{reference.field} references {reference.target!r}, which is no instance of this config")
+        for reference in plan.config.references
+        if reference.target not in known
+    )
+    for instance, service in zip(plan.config.instances, servers, strict=True):
+        source = plan.source(instance)
+        if source is not None and source.shadowed:
+            notes.append((instance.name, f"{source.directory} is used, not {', '.join(source.shadowed)}"))
+        if not service.closed:
+            continue
+        for path, value in doc.walk(plan.addressed.document[instance.name], (instance.name,)):
+            if isinstance(value, str) and isinstance(path[-1], str) and path[-1].endswith("base_url") and _outside(value):
+                notes.append(
+                    (instance.name, f"{dotted(path)} names an address outside, and the server has no way out (egress: true gives it one)")
+                )
+    if plan.options.target == "process" and EXTENSION_KEY in plan.config.resolved:
+        notes.append(("", "the process engine applies no networks, limits, mounts or images of the compose key"))
+    return notes
+
+
+def _outside(value: str) -> bool:
+    address = probe_url(value, origin_only=True)
+    if address is None:
+        return False
+    host = address.split("://", 1)[1].rsplit(":", 1)[0]
+    return not is_loopback(host)
+
+
+__all__ = ["CompileError", "compile"]

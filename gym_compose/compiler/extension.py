@@ -1,0 +1,167 @@
+"""The ``compose:`` key of a config: everything of ours that a user may say (design.md, extension key)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from gym_compose.compiler.errors import ExtensionError, did_you_mean
+
+_MEMORY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([bkmgt]b?)?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_LEAST_MEMORY = 6 * 2**20
+"""What the Docker daemon accepts as a limit."""
+PUBLISH_ENVIRONMENT = "environment"
+"""Word in ``publish`` for every environment server."""
+
+
+def _memory(value: Any) -> Any:
+    text = str(value).strip() if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not _MEMORY.fullmatch(text):
+        raise ValueError("not an amount of memory such as 512m or 2g")
+    if memory_bytes(text) < _LEAST_MEMORY:
+        raise ValueError("less than the 6m that Docker accepts")
+    return text.lower()
+
+
+def _cpus(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("not a number of processors such as 0.5 or 2")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("not a number of processors such as 0.5 or 2") from None
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError("not a number of processors above 0")
+    return repr(number)
+
+
+def _variable(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return value
+
+
+Memory = Annotated[str, BeforeValidator(_memory)]
+Cpus = Annotated[str, BeforeValidator(_cpus)]
+Variable = Annotated[str, BeforeValidator(_variable)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MountOptions(_Model):
+    """A host path in a container, read-only unless said otherwise. A relative ``source`` is one of the config's search roots."""
+
+    source: str = Field(min_length=1)
+    target: str = Field(pattern=r"^/")
+    read_only: bool = True
+
+
+class DefaultOptions(_Model):
+    """For every server that does not say otherwise."""
+
+    memory: Memory | None = None
+    cpus: Cpus | None = None
+    pids_limit: Annotated[int, Field(gt=0)] | None = None
+    stop_grace_seconds: Seconds | None = None
+
+
+class ServerOptions(DefaultOptions):
+    """For one instance."""
+
+    egress: bool | None = None
+    environment: dict[str, Variable] = Field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """Dotted names of config values, wherever they stand, that this server may read besides its own."""
+    gpus: Annotated[int, Field(gt=0)] | None = None
+    image: str | None = Field(default=None, min_length=1)
+    writable: bool = False
+    mounts: tuple[MountOptions, ...] = ()
+
+
+class Extension(_Model):
+    """The whole key."""
+
+    defaults: DefaultOptions = DefaultOptions()
+    servers: dict[str, ServerOptions] = Field(default_factory=dict)
+    head_secrets: bool = False
+    """The inner listener of the head server answers with secrets (a peer's tool that needs them there)."""
+    host_relay: Literal[False] | None = None
+    """False is what this version does anyway: no relay to endpoints on the host's loopback interface is made."""
+    ray: Literal["off", "peer"] = "off"
+    """What a server class that leaves ``ray_enabled`` undeclared gets."""
+    publish: tuple[str, ...] = ()
+    """Servers with a port on 127.0.0.1 of the host: instance names, or ``environment`` for every environment server."""
+
+    def server(self, instance: str) -> ServerOptions:
+        return self.servers.get(instance, ServerOptions())
+
+
+def parse_extension(value: Mapping[str, Any], instances: Iterable[str]) -> Extension:
+    """Validate the resolved ``compose`` mapping. ``instances`` are the names that ``servers`` and ``publish`` may use.
+
+    Raises ExtensionError naming the first wrong key, with close matches when it is unknown.
+    """
+    try:
+        extension = Extension.model_validate(value)
+    except ValidationError as error:
+        raise _explain(error) from None
+    names = set(instances)
+    for name in extension.servers:
+        if name not in names:
+            raise ExtensionError(("servers", name), "there is no server instance of this name", hint=did_you_mean(name, names))
+    for name in extension.publish:
+        if name != PUBLISH_ENVIRONMENT and name not in names:
+            raise ExtensionError(
+                ("publish",), f"there is no server instance {name!r}", hint=did_you_mean(name, names | {PUBLISH_ENVIRONMENT})
+            )
+    for name, options in extension.servers.items():
+        for variable in options.environment:
+            if not variable or "=" in variable or "\0" in variable:
+                raise ExtensionError(("servers", name, "environment"), f"{variable!r} is no name of an environment variable")
+    return extension
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of a memory amount that ``Memory`` accepted."""
+    number = text.lower().rstrip("bkmgt")
+    unit = text[len(number) :].lower().rstrip("b")
+    return int(float(number) * _UNITS[unit])
+
+
+def _explain(error: ValidationError) -> ExtensionError:
+    first = error.errors(include_url=False)[0]
+    path = tuple(first["loc"])
+    if first["type"] == "extra_forbidden":
+        return ExtensionError(path, "unknown key", hint=did_you_mean(str(path[-1]), _siblings(path)))
+    if path[:1] == ("host_relay",) and first["input"] is True:
+        return ExtensionError(
+            path, "this version has no host relay", hint="Let the endpoint listen on 0.0.0.0, or give its address in the network."
+        )
+    message = first["msg"].removeprefix("Value error, ")
+    given = first["input"]
+    shown = f" (got {type(given).__name__})" if isinstance(given, dict | list) else f" (got {given!r})"
+    return ExtensionError(path, message + ("" if _hidden(path) else shown))
+
+
+def _hidden(path: tuple[str | int, ...]) -> bool:
+    """A value below ``environment`` may be a secret."""
+    return "environment" in path
+
+
+def _siblings(path: tuple[str | int, ...]) -> Iterable[str]:
+    model: type[BaseModel] = Extension
+    if path[:1] == ("defaults",):
+        model = DefaultOptions
+    elif path[:1] == ("servers",):
+        model = MountOptions if "mounts" in path else ServerOptions
+    return model.model_fields

@@ -1,0 +1,66 @@
+"""The YAML fragments of ``compose/`` that every rendered service starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from gym_compose.compiler.errors import CompileError
+
+_NAMES = ("hardening", "limits", "logging", "networks", "closed", "health")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``memory`` as compose writes it (``2g``), ``cpus`` as a decimal."""
+
+    memory: str
+    cpus: str
+    pids_limit: int
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Parsed fragments; each mapping holds compose keys as they stand in the file."""
+
+    hardening: Mapping[str, Any]
+    limits: Mapping[str, Limits]
+    """By role: server, head, driver."""
+    logging: Mapping[str, Any]
+    networks: Mapping[str, Mapping[str, Any]]
+    closed_dns: tuple[str, ...]
+    closed_environment: Mapping[str, str]
+    health: Mapping[str, Any]
+
+
+def parse_fragments(texts: Mapping[str, str]) -> Fragments:
+    """Read the fragments from ``texts`` (``compose/limits.yaml`` to its text).
+
+    Raises CompileError naming the file that is missing or not of the form that this version knows.
+    """
+    parsed: dict[str, Any] = {}
+    for name in _NAMES:
+        path = f"compose/{name}.yaml"
+        try:
+            parsed[name] = yaml.load(texts[path], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except KeyError:
+            raise CompileError("the fragment is missing", where=path, hint="Reinstall gym-compose.") from None
+        except yaml.YAMLError as error:
+            raise CompileError(f"not YAML: {error}", where=path) from None
+        if not isinstance(parsed[name], dict):
+            raise CompileError("not a mapping", where=path)
+    try:
+        return Fragments(
+            hardening=parsed["hardening"],
+            limits={role: Limits(**parsed["limits"][role]) for role in ("server", "head", "driver")},
+            logging=parsed["logging"],
+            networks=parsed["networks"],
+            closed_dns=tuple(parsed["closed"]["dns_opt"]),
+            closed_environment=parsed["closed"]["environment"],
+            health=parsed["health"],
+        )
+    except (KeyError, TypeError) as error:
+        raise CompileError(f"a fragment lacks or misnames a key: {error}", where="compose/") from None

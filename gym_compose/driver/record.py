@@ -1,0 +1,190 @@
+"""What is sent for a row, and what is stored of the answer (contract-data 1.9 to 1.11). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from gym_compose.serving.client import PeerError, Reply
+from gym_compose.tasks.rows import (
+    AGENT_REF,
+    ATTEMPT_INDEX,
+    ENVIRONMENT_SERVER,
+    ROLLOUT_ID,
+    ROLLOUT_INDEX,
+    SKILLS_REF,
+    TASK_ID,
+    TASK_INDEX,
+    TASK_INPUT,
+    TASK_SOURCE,
+    taskset_of,
+)
+from gym_compose.wire.ids import ROLLOUT_ID as ROLLOUT_ID_PATTERN
+
+FAILURE_CLASS = "_ng_failure_class"
+NO_PERSIST = "_ng_no_persist"
+AGENT_RUN_ERROR = "agent_run_error"
+AGENT_REQUEST_FAILED = "agent_request_failed"
+ENVIRONMENT_SERVER_FAILED = "environment_server_failed"
+
+_IDENTITY = (AGENT_REF, TASK_SOURCE, SKILLS_REF, ATTEMPT_INDEX, ROLLOUT_ID)
+_DID_NOT_RUN = frozenset((429, 502, 503, 504))
+_RESERVED = frozenset(("ng_trajectory", "ng_model_call_capture", "ng_perf"))
+_EXCERPT = 2000
+
+Kind = Literal["completed", "failed", "dropped"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a completion goes: the output, the failures sidecar, or nowhere (the server asked for that)."""
+
+    kind: Kind
+    record: dict[str, Any]
+    failure_class: str | None = None
+
+    @property
+    def reward(self) -> float | None:
+        """The reward that counts in averages: none of a failure, a masked or an unscored rollout."""
+        reward = self.record.get("reward")
+        if self.kind != "completed" or self.record.get("mask_sample") or not isinstance(reward, int | float):
+            return None
+        return float(reward) if math.isfinite(reward) else None
+
+
+def request_body(row: Mapping[str, Any], line: bytes) -> bytes:
+    """The body of ``POST /run``: a flat row as it stands in the materialized file (``line``), a materialized one as an episode.
+
+    Raises ValueError for an attempt or a rollout id that cannot be sent.
+    """
+    if taskset_of(row) is None:
+        return line.rstrip(b"\n")
+    episode = {"rollout_id": rollout_id(row), "attempt": attempt_of(row)}
+    return orjson.dumps({"episode_id": episode, "task": {TASK_ID: row[TASK_ID], TASK_INPUT: row[TASK_INPUT]}})
+
+
+def identity_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a row that its record is made of, and whether it was sent as an episode: all that has to stay in memory."""
+    kept = {key: row[key] for key in (TASK_INDEX, ROLLOUT_INDEX, *_IDENTITY) if key in row}
+    if taskset_of(row) is not None:
+        kept |= {TASK_ID: row[TASK_ID], TASK_INPUT: None}
+    return kept
+
+
+def attempt_of(row: Mapping[str, Any]) -> int:
+    """``_ng_attempt_index`` or 0. Raises ValueError."""
+    attempt = row.get(ATTEMPT_INDEX, 0)
+    if not isinstance(attempt, int) or isinstance(attempt, bool) or attempt < 0:
+        raise ValueError(f"{ATTEMPT_INDEX} is a whole number of 0 or more, not {attempt!r}")
+    return attempt
+
+
+def rollout_id(row: Mapping[str, Any]) -> str:
+    """``_ng_rollout_id``, else ``<task>-<rollout>``. Raises ValueError when it does not have the form of an id."""
+    given = row.get(ROLLOUT_ID)
+    if given is None:
+        return f"{row[TASK_INDEX]}-{row[ROLLOUT_INDEX]}"
+    if not isinstance(given, str) or not ROLLOUT_ID_PATTERN.fullmatch(given):
+        raise ValueError(f"{ROLLOUT_ID} starts with a letter or digit and holds letters, digits, '.', '_' and '-' only, not {given!r}")
+    return given
+
+
+def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implementation: str) -> Outcome:
+    """What becomes of an answer. Never raises for its content: one bad reply fails one row."""
+    if reply.status >= 400:
+        kind = AGENT_REQUEST_FAILED if reply.status in _DID_NOT_RUN else AGENT_RUN_ERROR
+        message = f"{reply.method} {reply.url} answered {reply.status}"
+        return _stored(row, _failure(kind, "PeerStatusError", message, reply.status, _excerpt(reply.body)), server, implementation)
+    try:
+        answer = reply.json()
+    except ValueError:
+        record = _failure(AGENT_RUN_ERROR, "JSONDecodeError", f"{reply.url} answered {reply.status} with no JSON", reply.status, None)
+        return _stored(row, record, server, implementation)
+    try:
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is not a JSON object")
+        record = _of_episode(answer) if taskset_of(row) is not None and _is_episode(answer) else answer
+    except ValueError as error:
+        record = _failure(AGENT_RUN_ERROR, "InvalidReply", f"{reply.url}: {error}", reply.status, _excerpt(reply.body))
+    return _stored(row, record, server, implementation)
+
+
+def outcome_of_error(row: Mapping[str, Any], error: PeerError, server: str, implementation: str) -> Outcome:
+    """What becomes of a call without an answer."""
+    record = _failure(AGENT_REQUEST_FAILED, type(error).__name__, str(error), None, None)
+    if error.failure_kind is not None:
+        record["_ng_failure_kind"] = error.failure_kind
+    return _stored(row, record, server, implementation)
+
+
+def _failure(failure_class: str, kind: str, message: str, status: int | None, body: str | None) -> dict[str, Any]:
+    return {
+        FAILURE_CLASS: failure_class,
+        "_ng_failure_type": kind,
+        "_ng_failure_message": message,
+        "_ng_failure_http_status": status,
+        "_ng_failure_response_body": body,
+    }
+
+
+def _excerpt(body: bytes) -> str | None:
+    if not body:
+        return None
+    text = body[: 4 * _EXCERPT].decode("utf-8", "replace")
+    return text[:_EXCERPT] + "…" if len(text) > _EXCERPT or len(body) > 4 * _EXCERPT else text
+
+
+def _is_episode(answer: Mapping[str, Any]) -> bool:
+    identified = isinstance(answer.get("episode_id"), Mapping) and isinstance(answer.get(TASK_ID), Mapping)
+    return identified and ("result" in answer or "failure" in answer)
+
+
+def _of_episode(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of an episode response (contract-data 1.10 step 1), and the kind of its failure, which the peer drops."""
+    failure = answer.get("failure")
+    if failure is not None:
+        if not isinstance(failure, Mapping):
+            raise ValueError("its failure is not an object")
+        record: dict[str, Any] = {
+            "_ng_task_id": answer[TASK_ID],
+            FAILURE_CLASS: ENVIRONMENT_SERVER_FAILED,
+            "_ng_failure_terminal": bool(failure.get("terminal", False)),
+            "_ng_failure_message": failure.get("failure_reason"),
+        }
+        for key, name in (
+            ("stage", "_ng_failure_stage"),
+            ("partial_response", "_ng_failure_partial_response"),
+            ("failure_kind", "_ng_failure_kind"),
+        ):
+            if failure.get(key) is not None:
+                record[name] = failure[key]
+        return record
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise ValueError("its result is not an object")
+    reserved = sorted(key for key in result if key.startswith("_ng_") or key in _RESERVED)
+    if reserved:
+        raise ValueError(f"its result uses keys that are reserved for the collector: {', '.join(reserved)}")
+    result["_ng_task_id"] = answer[TASK_ID]
+    return result
+
+
+def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, implementation: str) -> Outcome:
+    """Append the collector's keys in the contract's order and say where the record goes (contract-data 1.10 steps 2 and 7)."""
+    record[TASK_INDEX] = row[TASK_INDEX]
+    record[ROLLOUT_INDEX] = row[ROLLOUT_INDEX]
+    for key in _IDENTITY:
+        if key in row:
+            record[key] = row[key]
+    record[ENVIRONMENT_SERVER] = server
+    record["_ng_result_type"] = implementation
+    failure_class = record.get(FAILURE_CLASS)
+    if record.get(NO_PERSIST):
+        return Outcome("dropped", record, None if failure_class is None else str(failure_class))
+    if failure_class is not None:
+        return Outcome("failed", record, str(failure_class))
+    return Outcome("completed", record)

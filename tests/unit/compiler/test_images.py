@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gym_compose.compiler import ContextFile, compile
+from gym_compose.compiler.errors import CompileError, SourceError
+from gym_compose.config.model import SourceFile
+
+
+@pytest.fixture
+def images(four: Any, make_config: Any, make_sources: Any, make_options: Any) -> Any:
+    def make(sources: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        config = make_config(four)
+        deployment = compile(config, make_sources(config, **(sources or {})), make_options(**options))
+        return {image.name.split("/")[1].split(":")[0] if image.kind != "external" else image.name: image for image in deployment.images}
+
+    return make
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {name for name in before if before[name].key != after[name].key}
+
+
+def test_an_image_is_named_by_slug_and_key_and_stands_after_what_it_is_built_from(images: Any) -> None:
+    found = images({"math": {"requirement_lines": ("numpy",)}})
+    assert list(found) == [
+        "base",
+        "packages",
+        "native",
+        "controller",
+        "build",
+        "requirements",
+        "math",
+        "simple-agent",
+        "openai-model",
+        "legacy-agent",
+    ]
+    names: set[str] = set()
+    for image in found.values():
+        assert set(image.depends_on) <= names
+        assert image.name.endswith(":" + image.key[:12])
+        names.add(image.name)
+
+
+def test_without_requirements_there_is_no_build_image(images: Any) -> None:
+    assert "build" not in images()
+
+
+def test_equal_requirement_sets_share_one_image_whatever_their_order(images: Any) -> None:
+    found = images(
+        {"math": {"requirement_lines": ("numpy", "sympy==1")}, "simple_agent": {"requirement_lines": ("sympy==1", "numpy", "numpy")}}
+    )
+    parents = {dict(found[name].build_args)["PARENT"] for name in ("math", "simple-agent")}
+    assert parents == {found["requirements"].name}
+    assert found["requirements"].context[0].content == b"numpy\nsympy==1\n"
+    assert dict(found["openai-model"].build_args)["PARENT"] == found["packages"].name
+
+
+def test_a_code_edit_changes_the_key_of_one_image(images: Any) -> None:
+    edited = {"math": {"files": (SourceFile("app.py", "0" * 64, 1),)}}
+    assert changed(images(), images(edited)) == {"math"}
+    executable = (SourceFile("app.py", hashlib.sha256(b"/src/resources_servers/math").hexdigest(), 10, executable=True),)
+    assert changed(images(), images({"math": {"files": executable}})) == {"math"}
+
+
+def test_another_gym_compose_rebuilds_no_packages_and_no_requirements(images: Any, make_options: Any) -> None:
+    wheels = {"math": {"requirement_lines": ("numpy",)}}
+    files = make_options().package_files
+    serving = tuple(replace(file, sha256="1" * 64) if "serving" in file.path else file for file in files)
+    driver = tuple(replace(file, sha256="1" * 64) if "driver" in file.path else file for file in files)
+    cli = tuple(replace(file, sha256="1" * 64) if "cli" in file.path else file for file in files)
+    before = images(wheels)
+    servers = {"math", "simple-agent", "openai-model", "legacy-agent"}
+    assert changed(before, images(wheels, package_files=serving)) == {"native", "controller"} | servers
+    assert changed(before, images(wheels, package_files=driver)) == {"controller"}
+    assert changed(before, images(wheels, package_files=cli)) == set()
+
+
+def test_the_native_image_holds_wire_and_serving_and_the_controller_the_rest(images: Any) -> None:
+    found = images()
+    assert {file.path for file in found["native"].context} == {
+        "gym_compose/__init__.py",
+        "gym_compose/wire/names.py",
+        "gym_compose/serving/launch.py",
+    }
+    assert {file.path.split("/")[1] for file in found["controller"].context} == {"controller", "driver", "tasks", "config"}
+
+
+def test_dataset_files_and_tests_stay_out_of_an_image(images: Any, host_file: Any) -> None:
+    files = (SourceFile("app.py", "0" * 64, 1), SourceFile("data/x.jsonl", "1" * 64, 1), SourceFile("tests/test_app.py", "2" * 64, 1))
+    found = images({"math": {"files": files}}, files={"data/x.jsonl": host_file("/src/resources_servers/math/data/x.jsonl", "")})
+    assert [file.path for file in found["math"].context] == ["server/resources_servers/math/app.py"]
+
+
+def test_two_instances_of_one_implementation_share_an_image(four: Any, make_config: Any, make_sources: Any, make_options: Any) -> None:
+    four["math2"] = {"resources_servers": {"math": {**four["math"]["resources_servers"]["math"]}}}
+    config = make_config(four)
+    deployment = compile(config, make_sources(config), make_options())
+    assert deployment.service("math").image == deployment.service("math2").image
+    assert sum(image.kind == "server" for image in deployment.images) == 4
+
+
+def test_implementations_of_one_name_under_two_types_get_different_images(
+    four: Any, make_config: Any, make_sources: Any, make_options: Any
+) -> None:
+    four["other"] = {"responses_api_agents": {"math": {"entrypoint": "app.py", "host": "x", "port": 1}}}
+    config = make_config(four)
+    deployment = compile(config, make_sources(config), make_options())
+    assert deployment.service("math").image.split(":")[0] == deployment.service("other").image.split(":")[0]
+    assert deployment.service("math").image != deployment.service("other").image
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e ./x",
+        "./pkg",
+        "../x",
+        "/abs/pkg",
+        "-r other.txt",
+        "--extra-index-url x",
+        "-c c.txt",
+        "x @ file:///x",
+        "file:x",
+        "pkg @ ./x",
+        "~/x",
+    ],
+)
+def test_a_requirement_that_needs_a_file_or_option_is_an_error_naming_it(line: str, images: Any) -> None:
+    with pytest.raises(SourceError, match="instance math") as caught:
+        images({"math": {"requirement_lines": ("numpy", line)}})
+    assert repr(line) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["numpy", "a-b>=1,<2", "pkg[extra]==1 ; python_version < '4'", "x @ https://h.example/x.whl", "x @ git+https://h.example/x"]
+)
+def test_ordinary_requirements_pass(line: str, images: Any) -> None:
+    assert images({"math": {"requirement_lines": (line,)}})["requirements"].context[0].content == f"{line}\n".encode()
+
+
+def test_the_base_setting_is_part_of_the_key_or_the_image_itself(images: Any) -> None:
+    auto, pull = images()["base"], images(base_image="pull")["base"]
+    assert auto.key != pull.key
+    assert {file.path for file in auto.context} == {"debootstrap.sh"}
+    found = images(base_image="registry.example/py:3")
+    named = next(image for image in found.values() if image.kind == "base")
+    assert (named.name, named.dockerfile) == ("registry.example/py:3", None)
+    assert dict(found["packages"].build_args) == {"BASE": "registry.example/py:3"}
+
+
+def test_the_process_target_lists_requirement_sets_only(images: Any) -> None:
+    found = images({"math": {"requirement_lines": ("numpy",)}}, target="process")
+    assert [image.kind for image in found.values()] == ["requirements"]
+    assert images(target="process") == {}
+
+
+def test_an_installation_without_its_files_says_so(images: Any, make_options: Any) -> None:
+    texts = dict(make_options().assets)
+    del texts["images/server/Dockerfile"]
+    with pytest.raises(CompileError, match="images/server/Dockerfile"):
+        images(assets=texts)
+    with pytest.raises(CompileError, match="native image"):
+        images(package_files=(ContextFile("gym_compose/cli/x.py", "0" * 64, "/x"),))
