@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_compose.cli.translate import ResolvedCommand, resolve_command
     from gym_compose.config import resolve_config
+    from gym_compose.wire.aggregation import aggregate_metrics
 
 __version__ = "0.1.0"
 
-__all__ = ["ResolvedCommand", "__version__", "resolve_command", "resolve_config"]
+__all__ = ["ResolvedCommand", "__version__", "aggregate_metrics", "resolve_command", "resolve_config"]
 
 _LAZY = {
+    "aggregate_metrics": "gym_compose.wire.aggregation",
     "ResolvedCommand": "gym_compose.cli.translate",
     "resolve_command": "gym_compose.cli.translate",
     "resolve_config": "gym_compose.config",

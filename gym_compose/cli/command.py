@@ -83,7 +83,7 @@ STORAGE = Local("storage", "where the dataset lives (default: hf)", options=(("c
 HEALTH = (
     Switch("no-health-check", "skip the health check of the rollouts", key="disable_health_check"),
     Value("health-check-workers", "processes of the health check", key="health_check_workers"),
-    StrictList("health-check-ignore", "checks that do not count", metavar="CHECK[,CHECK…]", key="health_check_ignored_checks"),
+    StrictList("health-check-ignore", "checks that do not count", metavar="A[,B…]", key="health_check_ignored_checks"),
 )
 
 ENGINE = Local(
@@ -92,7 +92,15 @@ ENGINE = Local(
     ours=True,
     options=(("choices", ("auto", "docker", "process")), ("default", "auto")),
 )
-PROJECT = Local("project", "project name (default: from the config)", aliases=("-p",), metavar="NAME", ours=True)
+PROJECT = Local(
+    "project",
+    "project name (default: from the config)",
+    aliases=("-p", "--project-name"),
+    metavar="NAME",
+    ours=True,
+    # SUPPRESS: `gym compose -p NAME down` gives it before the command.
+    options=(("default", argparse.SUPPRESS),),
+)
 DRY_RUN = Local("dry-run", "show what would be done, do nothing", ours=True, options=(("action", "store_true"),))
 
 SELECTORS = (CONFIG, BENCHMARK, ENVIRONMENT, RESOURCES_CONFIG, MODEL_TYPE, AGENT_TYPE, PAIRING, SEARCH_DIR)

@@ -101,7 +101,7 @@ _NATIVE: dict[str, Command] = {
         Native("compose:down"),
         "compose_down",
         (
-            Local("all", "every project of this user's Docker engine", ours=True, options=(("action", "store_true"),)),
+            Local("all", "every project below this directory", ours=True, options=(("action", "store_true"),)),
             DRY_RUN,
             JSON,
             *RUNNING,
@@ -191,7 +191,7 @@ _NATIVE: dict[str, Command] = {
         parses=True,
     ),
     "eval run": Command(
-        "start servers, collect rollouts, stop; or collect from running ones with --no-serve",
+        "start servers, collect rollouts, stop (--no-serve: from running ones)",
         Native("eval:run"),
         _eval_run,
         (

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -176,25 +177,22 @@ def hidden(config: GymConfig, environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _without_model(session: Session, first: GymComposeError) -> GymConfig:
     """The config with a stand-in for the policy model. Raises ``first`` when that does not help."""
-    from gym_compose.config import NO_MODEL, ConfigError, find_sources, require_instances
+    from gym_compose.config import NO_MODEL, ConfigError, find_sources
+    from gym_compose.config.dummy import DUMMY
     from gym_compose.config.roots import installed_root, native_root
     from gym_compose.config.sources import search_roots
 
     try:
         config = load_only(session, initial=NO_MODEL)
-        require_instances(config)
     except ConfigError:
         raise first from None
-    known = tuple(instance for instance in config.instances if instance.implementation != "dummy_model")
+    known = tuple(instance for instance in config.instances if instance.implementation != DUMMY)
+    if not known:
+        raise first from None
+    config = replace(config, instances=known)
     roots = search_roots(session.cwd, session.call.environ, install_root=installed_root(), native_root=native_root() / "servers")
-    find_sources(_only(config, known), roots)
+    find_sources(config, roots)
     return config
-
-
-def _only(config: GymConfig, instances: tuple[Any, ...]) -> GymConfig:
-    from dataclasses import replace
-
-    return replace(config, instances=instances)
 
 
 def _explain(session: Session, key: str) -> int:

@@ -61,7 +61,7 @@ class Value(Flag):
     quoted: bool = False
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), **({"choices": self.choices} if self.choices else {})}
+        return {"metavar": None if self.choices else "VALUE", **super()._options(), **({"choices": self.choices} if self.choices else {})}
 
     def translate(self, args: argparse.Namespace, into: Translation) -> None:
         value = getattr(args, self.dest)

@@ -70,9 +70,9 @@ def _by_storage(hf: str, gitlab: str) -> Callable[[argparse.Namespace, Tokens], 
 
 def _declare_init_target(parser: argparse._ActionsContainer) -> None:
     group = parser.add_mutually_exclusive_group()  # type: ignore[union-attr,unused-ignore]
-    group.add_argument("--resources-server", metavar="NAME", help="a resources server")
-    group.add_argument("--environment", dest="scaffold_environment", metavar="NAME", help="an environment with a manifest")
-    group.add_argument("--benchmark", dest="scaffold_benchmark", metavar="NAME", help="a benchmark with a manifest")
+    group.add_argument("--resources-server", metavar="X", help="a resources server")
+    group.add_argument("--environment", dest="scaffold_environment", metavar="X", help="an environment with a manifest")
+    group.add_argument("--benchmark", dest="scaffold_benchmark", metavar="X", help="a benchmark with a manifest")
 
 
 def _init_target_tokens(args: argparse.Namespace) -> list[str]:
@@ -116,7 +116,8 @@ HANDED: dict[str, Command] = {
             Special("target", "", declare_with=_declare_init_target, tokens=_init_target_tokens),
             Value(
                 "profile",
-                "integration profile",
+                "custom-gym-verifier, custom-gym-agent-loop, external-agent-loop or external-rollout-driver",
+                metavar="PROFILE",
                 key="profile",
                 choices=("custom-gym-verifier", "custom-gym-agent-loop", "external-agent-loop", "external-rollout-driver"),
             ),
@@ -189,7 +190,7 @@ HANDED: dict[str, Command] = {
             Positional("run_dir", "directory of the run", metavar="RUN_DIR", nargs=None),
             Local("rollouts-file", "rollouts file (default: rollouts.jsonl)", metavar="PATH", options=(("dest", "rollout_file"),)),
             Local("workers", "processes", options=(("type", int),)),
-            StrictList("ignore-checks", "checks that do not count", aliases=("--ignore",), metavar="CHECK[,CHECK…]"),
+            StrictList("ignore-checks", "checks that do not count", aliases=("--ignore",), metavar="A[,B…]"),
             JSON,
         ),
     ),
@@ -258,12 +259,12 @@ HANDED: dict[str, Command] = {
         "compare",
         (
             Value("baseline", "rollouts file of the baseline", key="baseline_rollouts_jsonl_fpath", quoted=True),
-            LooseList("candidates", "rollouts files of the candidates", metavar="PATH[,PATH…]", key="candidate_rollouts_jsonl_fpaths"),
+            LooseList("candidates", "rollouts files of the candidates", metavar="A[,B…]", key="candidate_rollouts_jsonl_fpaths"),
             Value("baseline-agg-metrics", "its metrics file", key="baseline_aggregate_metrics_fpath", quoted=True),
-            LooseList("candidates-agg-metrics", "their metrics files", metavar="PATH[,PATH…]", key="candidate_aggregate_metrics_fpaths"),
+            LooseList("candidates-agg-metrics", "their metrics files", metavar="A[,B…]", key="candidate_aggregate_metrics_fpaths"),
             Value("agent", "agent to compare", key="agent_name"),
             Value("baseline-agent", "agent of the baseline", key="baseline_agent_name"),
-            LooseList("candidate-agents", "agents of the candidates", metavar="NAME[,NAME…]", key="candidate_agent_names"),
+            LooseList("candidate-agents", "agents of the candidates", metavar="A[,B…]", key="candidate_agent_names"),
             Value("output-dir", "directory of the report", aliases=("-o",), key="output_dirpath", quoted=True),
             Value("report-format", "md, json or both", key="report_format", choices=("md", "json", "both")),
         ),

@@ -49,6 +49,8 @@ def run(call: Invocation, console: Console) -> int:
     kind = call.name.partition(" ")[2] or call.args.component_type or "environments"
     name, query = getattr(call.args, "name", None), getattr(call.args, "query", None)
     given = {key: getattr(call.args, key, None) for key in _FILTERS}
+    if getattr(call.args, "component_type", None) == "environments":  # said so in a search, it means the kind; in a list, the catalog
+        given["kind"] = "environment"
     request = Request(_roots(call), console, name, {key: value for key, value in given.items() if value is not None})
     listing = _LISTINGS[kind](request)
     if name:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from gym_compose.cli.command import Command
+from gym_compose.cli.command import PROJECT, Command
 from gym_compose.cli.commands import COMMANDS, GROUPS
 from gym_compose.wire.suggestions import did_you_mean
 
@@ -49,6 +49,8 @@ def build_parser(prog: str = "gym") -> argparse.ArgumentParser:
     for group, summary in GROUPS.items():
         inner = top.add_parser(group, help=summary, description=summary)
         inner.set_defaults(parser=inner)
+        if group == "compose":  # as docker compose takes it: `gym compose -p NAME down`
+            PROJECT.declare(inner)
         groups[group] = inner.add_subparsers(metavar="COMMAND")
     for name, command in COMMANDS.items():
         group, _, leaf = name.rpartition(" ")

@@ -52,7 +52,8 @@ class _States:
         missing = {
             item.name: f"{item.state}: {item.detail}" if item.detail else item.state for item in (*report.waiting, *report.unreachable)
         }
-        states = {**self.rows, **{service: missing.get(service, "ready") for service in self.services}, **missing}
+        kept = {name: state for name, state in self.rows.items() if state != _SHOWN["remove"]}
+        states = {**kept, **{service: missing.get(service, "ready") for service in self.services}, **missing}
         for name in states.keys() - missing.keys() - set(self.services):
             if states[name] not in _SHOWN.values():
                 states[name] = "ready"

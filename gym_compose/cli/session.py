@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gym_compose.cli.console import Console
 from gym_compose.cli.translate import Invocation
 from gym_compose.wire.deadline import Deadline
+from gym_compose.wire.errors import PrerequisiteError
 from gym_compose.wire.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,11 +93,27 @@ class Session:
         return project
 
     def find(self) -> Project:
-        """The project that ``-p`` names, or the only one below the working directory. Raises ProjectNotFoundError."""
+        """The project that ``-p`` names, or the only one below the working directory; one that was started elsewhere is found by the
+        labels of its containers. Raises ProjectNotFoundError."""
         from gym_compose.project.directory import find_project
+        from gym_compose.project.errors import ProjectNotFoundError
 
-        directory = find_project(self.cwd, self.project_name)
-        return self.open(directory.path)
+        try:
+            return self.open(find_project(self.cwd, self.project_name).path)
+        except ProjectNotFoundError:
+            directory = self._labelled_directory()
+            if directory is None:
+                raise
+            return self.open(directory)
+
+    def _labelled_directory(self) -> Path | None:
+        if self.project_name is None or self.wanted_engine == "process":
+            return None
+        try:
+            observed = self.engine("docker").observe(self.project_name, self.brief("the state of the project"))
+        except PrerequisiteError:  # no Docker here: then nothing of it can run in containers
+            return None
+        return None if observed.directory is None else Path(observed.directory)
 
     def open(self, directory: Path) -> Project:
         """A project that was written before, on the engine that it was started with unless ``--engine`` says otherwise."""
@@ -107,7 +124,7 @@ class Session:
         wanted = self.wanted_engine
         if wanted == "auto":
             state = found.read_state()
-            wanted = state.engine if state is not None else wanted
+            wanted = state.engine if state is not None else "docker"  # without a state only labels can have led here
         return Project.open(found, engine=self.engine(wanted), environ=self.call.environ, settings=self.settings)
 
     def report(self, line: str) -> None:

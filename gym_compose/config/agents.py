@@ -37,11 +37,11 @@ def agent_instances(tree: Tree) -> list[AgentInstance]:
 
 
 def bound_reference(tree: Tree, agent: AgentInstance, field: str) -> dict[Any, Any] | None:
-    """The mapping that the agent has under ``resources_server`` or ``model_server``, with its values followed; None without one."""
+    """Type and name of what the agent has under ``resources_server`` or ``model_server``; None without a mapping there."""
     place = tree.at((*agent.path, field))
     if place is None or not isinstance(place.value, dict):
         return None
-    return tree.shallow(place) or place.value
+    return tree.select(place, "type", "name")
 
 
 def is_unbound(tree: Tree, agent: AgentInstance) -> bool:

@@ -38,8 +38,7 @@ def route_old_agents(tree: Tree, warnings: list[str]) -> None:
     """
     if not any(name in tree.data for name in AGENT_ALIASES.values()) and "agent_map" not in tree.data:
         return
-    declared = tree.value(("agent_map",))
-    routes: dict[Any, Any] = dict(declared) if isinstance(declared, dict) else {}
+    routes: dict[Any, Any] = {key: place.value for key, place in tree.fields(("agent_map",))}
     active: dict[str, Any] = {}
     for old, new in AGENT_ALIASES.items():
         destination = routes.get(new, new)

@@ -61,11 +61,11 @@ def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) 
     renames = {target.name: _composed_name(target, source.agent_type) for target in targets}
     _refuse_clashes(tree, renames, source.name)
     block = _block(tree, source)
-    bindings = {target.name: _block(tree, target) for target in targets}
+    bindings = {target.name: _bindings(tree, target) for target in targets}
     del tree.data[source.name]
     for target in targets:
         name = renames[target.name]
-        composed = _bound(block, bindings[target.name])
+        composed = copy.deepcopy({**block, **bindings[target.name]})
         composed = _with_override(composed, held.pop(name, None), name, source.agent_type)
         instance = tree.data.pop(target.name)
         implementations = instance[AGENTS]
@@ -102,13 +102,11 @@ def _block(tree: Tree, agent: AgentInstance) -> dict[Any, Any]:
     return dict(place.value)
 
 
-def _bound(block: dict[Any, Any], original: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A copy of the source's block with the bindings of the agent that it replaces; an open one (``???``) stays open, to be reported."""
-    composed = copy.deepcopy(block)
-    for key in CARRIED_OVER:
-        if key in original:
-            composed[key] = copy.deepcopy(original[key])
-    return composed
+def _bindings(tree: Tree, agent: AgentInstance) -> dict[str, Any]:
+    """What goes over from an agent to its successor, interpolations followed; an open binding (``???``) stays open, to be reported."""
+    place = tree.at(agent.path)
+    assert place is not None
+    return tree.select(place, *CARRIED_OVER)
 
 
 def _with_override(composed: dict[Any, Any], override: Any, name: str, agent_type: str) -> dict[Any, Any]:

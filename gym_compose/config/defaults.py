@@ -30,7 +30,7 @@ def head_port(tree: Tree) -> Any:
 
 
 def fill_defaults(
-    tree: Tree, *, default_host: str, disallowed_ports: list[Any], cwd: Path, working_directory: Path, environ: Mapping[str, str]
+    tree: Tree, *, default_host: Any, disallowed_ports: list[Any], cwd: Path, working_directory: Path, environ: Mapping[str, str]
 ) -> None:
     """Write the head server and every default that follows it. Raises ConfigError for a value of the wrong kind."""
     raw = tree.data.get("head_server")

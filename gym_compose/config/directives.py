@@ -200,9 +200,9 @@ def _follow_renames(tree: Tree, moves: dict[str, list[str]]) -> None:
 
 def _refuse_ambiguous(tree: Tree, ambiguous: dict[str, list[str]]) -> None:
     for instance, implementation, server in environment_servers(tree, follow=False):
-        for field, _, reference in agent_reference_fields(tree, server):
+        for field, _, reference in agent_reference_fields(tree, server, follow=False):
             source = reference.get("name")
-            if source in ambiguous:
+            if isinstance(source, str) and source in ambiguous:
                 targets = ", ".join(repr(name) for name in ambiguous[source])
                 path = f"{instance}.{ENVIRONMENTS}.{implementation}.{field}.name"
                 raise AmbiguousAgentRenameError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from gym_compose.config.agents import AgentInstance, agent_instances, is_unbound, stem
 from gym_compose.config.errors import AgentWithoutEnvironmentServerError
-from gym_compose.config.interpolation import Place, Tree
+from gym_compose.config.interpolation import MISSING, Place, Tree
 from gym_compose.config.model import KeyPath
 
 AGENTS = "responses_api_agents"
@@ -59,13 +59,18 @@ def environment_servers(tree: Tree, *, follow: bool = True) -> Iterator[tuple[st
                 yield name, implementation, server
 
 
-def agent_reference_fields(tree: Tree, server: Place) -> list[tuple[str, Place, Mapping[str, Any]]]:
-    """(field, place, reference with its values followed) of the agent references of a block that still is in the tree."""
+def agent_reference_fields(tree: Tree, server: Place, *, follow: bool = True) -> list[tuple[str, Place, Mapping[str, Any]]]:
+    """(field, place, its type and name) of the agent references of a block that still is in the tree.
+
+    With ``follow``, every field is resolved, so a broken one raises ConfigInterpolationError here.
+    """
     found: list[tuple[str, Place, Mapping[str, Any]]] = []
-    for field, place in tree.fields(server.path) if server.path is not None else ():
-        values = tree.shallow(place)
-        if values is not None and _is_agent_reference(field, values):
-            found.append((field, place, values))
+    if server.path is None:
+        return found
+    raw = ((field, Place(value, (*server.path, field))) for field, value in server.value.items())
+    for field, place in list(tree.fields(server.path) if follow else raw):
+        if isinstance(place.value, dict) and _is_agent_reference(field, tree.select(place, "type")):
+            found.append((field, place, tree.select(place, "type", "name")))
     return found
 
 
@@ -74,8 +79,9 @@ def retarget(tree: Tree, renames: Mapping[str, str]) -> None:
     changes: list[tuple[KeyPath, str]] = []
     for _, _, server in environment_servers(tree):
         for _, place, reference in agent_reference_fields(tree, server):
-            if reference.get("name") in renames and place.path is not None:
-                changes.append(((*place.path, "name"), renames[reference["name"]]))
+            name = reference.get("name")
+            if isinstance(name, str) and name in renames and place.path is not None:
+                changes.append(((*place.path, "name"), renames[name]))
     for path, name in changes:
         tree.put(path, name)
 
@@ -94,9 +100,10 @@ def front_agents(tree: Tree, warnings: list[str]) -> None:
 
     With ``error_on_agent_without_environment_server`` such agents raise AgentWithoutEnvironmentServerError.
     """
-    fronted: set[Any] = set()
+    fronted: set[str] = set()
     for _, _, server in environment_servers(tree):
-        fronted.update(reference.get("name") for _, _, reference in agent_reference_fields(tree, server))
+        named = (reference.get("name") for _, _, reference in agent_reference_fields(tree, server))
+        fronted.update(name for name in named if isinstance(name, str))
     alone: dict[str, AgentInstance] = {
         agent.name: agent
         for agent in agent_instances(tree)
@@ -130,4 +137,4 @@ def front_agents(tree: Tree, warnings: list[str]) -> None:
 
 def _is_agent_reference(field: Any, reference: Mapping[str, Any]) -> bool:
     kind = reference.get("type")
-    return kind == AGENTS or (field == AGENT_FIELD and kind is None)
+    return kind == AGENTS or (field == AGENT_FIELD and kind in (None, MISSING))

@@ -190,16 +190,16 @@ class Tree:
             if found is not None:
                 yield key, found
 
-    def shallow(self, place: Place) -> dict[Any, Any] | None:
-        """The mapping at ``place`` with its direct values followed; None when it is no mapping or one cannot be resolved."""
-        if not isinstance(place.value, dict):
-            return None
-        if place.path is None or not any(is_interpolation(value) for value in place.value.values()):
-            return place.value
-        try:
-            return {key: found.value for key, found in self.fields(place.path)}
-        except ConfigInterpolationError:
-            return None
+    def select(self, place: Place, *keys: str) -> dict[str, Any]:
+        """The values of some keys of the mapping at ``place``, followed; keys that it does not have are left out.
+
+        Raises ConfigInterpolationError when one of them cannot be resolved.
+        """
+        present = [key for key in keys if key in place.value]
+        if place.path is None:
+            return {key: place.value[key] for key in present}
+        found = {key: self.at((*place.path, key)) for key in present}
+        return {key: value.value for key, value in found.items() if value is not None}
 
     def resolved(self) -> dict[Any, Any]:
         """The whole tree with every interpolation resolved. Raises ConfigInterpolationError for the first that cannot be."""

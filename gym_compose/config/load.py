@@ -97,7 +97,7 @@ def _instance(resolved: Mapping[Any, Any], index: int, merged: Merged) -> Server
         server_type=recognised.server_type,
         implementation=recognised.implementation,
         entrypoint=block["entrypoint"],
-        host=block["host"],
+        host=str(block["host"]),
         port=int(block["port"]),
         block=block,
         port_pinned=recognised.key in merged.pinned,

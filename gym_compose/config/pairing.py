@@ -57,8 +57,10 @@ def check_model_pairings(tree: Tree) -> None:
             continue
         server = resources.get("name")
         allowed = _declared(tree, server, "allowed_model_types", "model types")
+        if allowed is None:
+            continue
         model = bound_reference(tree, agent, "model_server")
-        if allowed is None or model is None or model.get("type") != _MODELS:
+        if model is None or model.get("type") != _MODELS:
             continue
         model_type = _model_type(tree, model.get("name"))
         # dummy_model is the stand-in of commands that only need the data; it never runs.
@@ -81,7 +83,7 @@ def check_model_pairings(tree: Tree) -> None:
 
 def _declared(tree: Tree, server: Any, field: str, kind: str) -> list[str] | None:
     """The list that a resources server declares; None when it declares nothing or does not exist. A bare string is a list of one."""
-    implementations = tree.at((server, _RESOURCES)) if server else None
+    implementations = tree.at((server, _RESOURCES)) if isinstance(server, str) and server else None
     if implementations is None or implementations.path is None:
         return None
     if not isinstance(implementations.value, dict) or len(implementations.value) != 1:
@@ -100,7 +102,7 @@ def _declared(tree: Tree, server: Any, field: str, kind: str) -> list[str] | Non
 
 
 def _model_type(tree: Tree, server: Any) -> str | None:
-    implementations = tree.value((server, _MODELS)) if server else None
+    implementations = tree.value((server, _MODELS)) if isinstance(server, str) and server else None
     if not isinstance(implementations, dict) or len(implementations) != 1:
         return None
     return str(next(iter(implementations)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gym_compose.config.agents import AGENTS
+from gym_compose.config.agents import AGENTS, agent_instances, is_unbound
 from gym_compose.config.aliases import route_old_agents
 from gym_compose.config.composition import compose_agent, composed_names, hold_back
 from gym_compose.config.defaults import fill_defaults, head_port
@@ -16,6 +16,7 @@ from gym_compose.config.diagnostics import diagnose
 from gym_compose.config.directives import apply_directives
 from gym_compose.config.dummy import fold_dummy_models
 from gym_compose.config.environments import front_agents
+from gym_compose.config.errors import ConfigError
 from gym_compose.config.includes import CONFIG_PATHS
 from gym_compose.config.instances import Recognised, recognise, refuse_almost_servers
 from gym_compose.config.interpolation import MISSING, Tree
@@ -59,6 +60,9 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
     tree, held = _merge(sources)
     if sources.entries:
         tree.put((CONFIG_PATHS,), list(sources.entries))
+    # A binding that cannot be resolved is reported before anything else, as in the peer, which looks for unbound agents here already.
+    for agent in agent_instances(tree):
+        is_unbound(tree, agent)
     apply_directives(tree)
     compose_agent(tree, held, around.environ)
     if held:
@@ -69,6 +73,8 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
     fold_dummy_models(tree)
     instances, almost = recognise(tree)
     if almost and tree.value(("error_on_almost_servers",), True):
+        # The peer shows the whole config, masked, with this error, and resolves it for that: a broken interpolation anywhere comes first.
+        tree.resolved()
         refuse_almost_servers(almost)
     warnings += [f"{block}; it is taken for no server." for block in almost]
     if not pairing_waived(tree, around.environ):
@@ -80,6 +86,8 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
             tree.put((key,), default)
     placement = Placement(default_host, tree.value(("port_range_low",)), tree.value(("port_range_high",)), around.ports, around.host_for)
     disallowed, pinned = place_servers(tree, instances, placement, head)
+    if isinstance(default_host, dict | list):
+        raise ConfigError(f"it has to be a host name or address, not {default_host!r}.", where="default_host")
     fill_defaults(
         tree,
         default_host=default_host,
@@ -121,9 +129,9 @@ def _open_agent_types(tree: Mapping[Any, Any]) -> Iterator[str]:
                 yield str(kind)
 
 
-def _default_host(tree: Tree, around: Surroundings) -> str:
+def _default_host(tree: Tree, around: Surroundings) -> Any:
     if "use_absolute_ip" not in tree.data:
         tree.put(("use_absolute_ip",), False)
     if tree.value(("use_absolute_ip",)) and not around.ports.offline:
         return around.machine_address()
-    return str(tree.value(("default_host",)) or "127.0.0.1")
+    return tree.value(("default_host",)) or "127.0.0.1"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gym_compose.config.errors import PortAllocationError
 from gym_compose.config.instances import Recognised
 from gym_compose.config.interpolation import Tree
 from gym_compose.config.ports import PortAllocator
@@ -19,7 +18,7 @@ HostFor = Callable[[str], str]
 class Placement:
     """What is given to a server that names no host or port of its own."""
 
-    default_host: str
+    default_host: Any
     low: Any
     high: Any
     ports: PortAllocator
@@ -40,7 +39,7 @@ def place_servers(tree: Tree, instances: Sequence[Recognised], placement: Placem
     for instance in instances:
         # All fields are resolved before the first reference is checked: a broken interpolation is reported first, as in the peer.
         for field, place in list(tree.fields(instance.path)):
-            reference = server_reference(tree.shallow(place))
+            reference = server_reference(tree.select(place, "type", "name")) if isinstance(place.value, dict) else None
             if reference is not None:
                 check_reference(instance, str(field), reference, instances)
         if placement.host_for is not None:
@@ -66,14 +65,5 @@ def place_servers(tree: Tree, instances: Sequence[Recognised], placement: Placem
 
 
 def _allocate(placement: Placement, disallowed: Sequence[Any]) -> int:
-    low, high = placement.low, placement.high
-    if not _is_port(low) or not _is_port(high) or low > high:
-        raise PortAllocationError(
-            f"the port range is {low!r}..{high!r}; both bounds have to be integers of 1..65535, the lower one first.",
-            where="port_range_low, port_range_high",
-        )
-    return placement.ports.allocate(low, high, [int(port) for port in disallowed if isinstance(port, int | str) and str(port).isdecimal()])
-
-
-def _is_port(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
+    taken = [int(port) for port in disallowed if isinstance(port, int | str) and str(port).isdecimal()]
+    return placement.ports.allocate(placement.low, placement.high, taken)

@@ -25,7 +25,7 @@ class PortAllocator(Protocol):
         ...
 
     def allocate(self, low: int, high: int, disallowed: Collection[int]) -> int:
-        """A port of ``low..high`` (both included) that is not disallowed. Raises PortAllocationError."""
+        """A port of ``low..high`` (both included, as the config has them) that is not disallowed. Raises PortAllocationError."""
         ...
 
 
@@ -38,6 +38,11 @@ class ProbePorts:
     offline: bool = False
 
     def allocate(self, low: int, high: int, disallowed: Collection[int]) -> int:
+        if not _is_port(low) or not _is_port(high) or low > high:
+            raise PortAllocationError(
+                f"the port range is {low!r}..{high!r}; both bounds have to be integers of 1..65535, the lower one first.",
+                where="port_range_low, port_range_high",
+            )
         taken = {port for port in disallowed if low <= port <= high}
         if len(taken) > high - low:
             raise PortAllocationError(
@@ -87,6 +92,10 @@ def fixed(port: int) -> FixedPort:
 
 def offline() -> OfflinePorts:
     return OfflinePorts()
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
 
 
 def can_bind(port: int) -> bool:

@@ -34,6 +34,12 @@ class DisconnectMiddleware:
         assert task is not None
         complete = asyncio.Event()
         watcher: asyncio.Task[None] | None = None
+        answered = False
+
+        async def send_answer(message: Message) -> None:
+            nonlocal answered
+            answered = answered or (message["type"] == "http.response.body" and not message.get("more_body", False))
+            await send(message)
 
         async def receive_body() -> Message:
             message = await receive()
@@ -46,8 +52,9 @@ class DisconnectMiddleware:
             await complete.wait()
             while (await receive())["type"] != "http.disconnect":
                 continue
-            scope[HUNG_UP] = True
-            task.cancel()
+            if not answered:  # after a whole answer "disconnect" only says that there is nothing more to come
+                scope[HUNG_UP] = True
+                task.cancel()
 
         def begin() -> None:
             nonlocal watcher
@@ -55,7 +62,7 @@ class DisconnectMiddleware:
 
         timer = asyncio.get_running_loop().call_later(self._delay, begin)
         try:
-            await self._app(scope, receive_body, send)
+            await self._app(scope, receive_body, send_answer)
         except asyncio.CancelledError:
             if not scope.get(HUNG_UP):
                 raise

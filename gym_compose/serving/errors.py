@@ -20,17 +20,24 @@ from typing import Any
 
 import orjson
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException as HTTPError
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gym_compose.serving.client import BODY_EXCERPT, PeerStatusError
 
-__all__ = ["ErrorMiddleware", "HTTPError", "JudgeError", "send_http_error", "send_json", "validation_detail"]
+__all__ = ["ErrorMiddleware", "HTTPError", "JudgeError", "send_json", "validation_detail"]
 
 LOGGED_BODY = 4096
 LOGGED_ERRORS = 20
 
 _log = logging.getLogger(__name__)
+
+
+class HTTPError(HTTPException):
+    """Raised by a handler for an answer of that status: ``{"detail": …}``, any JSON value."""
+
+    def __init__(self, status_code: int, detail: Any = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status_code, detail, headers)
 
 
 class JudgeError(Exception):
@@ -47,12 +54,6 @@ async def send_json(send: Send, status: int, body: bytes, headers: Sequence[tupl
         }
     )
     await send({"type": "http.response.body", "body": body})
-
-
-async def send_http_error(send: Send, error: HTTPError) -> None:
-    """``{"detail": …}`` with the error's status and headers."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (error.headers or {}).items()]
-    await send_json(send, error.status_code, orjson.dumps({"detail": error.detail}), headers)
 
 
 def validation_detail(error: ValidationError, body: bytes, *, include_url: bool = False) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 import orjson
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
@@ -19,7 +20,7 @@ from gym_compose.serving.client import HttpClient, PoolOptions, ServerClient
 from gym_compose.serving.config import ServerConfig, first_block
 from gym_compose.serving.disconnect import DisconnectMiddleware
 from gym_compose.serving.endpoint import Endpoint
-from gym_compose.serving.errors import ErrorMiddleware, HTTPError
+from gym_compose.serving.errors import ErrorMiddleware
 from gym_compose.serving.prefix import PrefixMiddleware
 from gym_compose.serving.routes import health_routes, http_error, openapi_routes
 from gym_compose.serving.session import SessionMiddleware, signing_secret
@@ -164,7 +165,7 @@ class Server:
         return Starlette(
             routes=[*fixed, *self.extra_routes(), *health_routes(), *openapi_routes(self.config.name, endpoints), *wild],
             middleware=layers,
-            exception_handlers={HTTPError: http_error},
+            exception_handlers={HTTPException: http_error},
             lifespan=self._lifespan,
         )
 

@@ -99,6 +99,8 @@ class Settings:
                 changes[field.name] = kind(text)
             except ValueError:
                 raise InvalidInputError(
-                    f"{text!r} is not a {type(field.default).__name__}", where=f"environment variable {name}", hint=f"The default is {field.default}."
+                    f"{text!r} is not a {type(field.default).__name__}",
+                    where=f"environment variable {name}",
+                    hint=f"The default is {field.default}.",
                 ) from None
         return replace(cls(), **changes)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ import yaml
 
 from gym_compose.engine.select import select_engine
 from gym_compose.project.directory import projects_under
-from gym_compose.testing import GymDeployment, find_leftovers
+from gym_compose.testing import GymDeployment, find_leftovers, reap
 from gym_compose.testing.plugin import gym_deployment, gym_reaper, gym_session_deployment  # noqa: F401  where the entry point is not installed
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import PrerequisiteError
@@ -330,4 +330,6 @@ def cli(tmp_path: Path, demo_data: dict[str, Path], gym_reaper: None) -> Iterato
     runner = Cli(tmp_path, {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"})
     yield runner
     runner.close()
-    assert runner.leftovers() == "nothing is left"
+    left = runner.leftovers()
+    reap(tmp_path, environ=runner.environ)  # so that one fault does not make others
+    assert left == "nothing is left"

@@ -9,6 +9,7 @@ import pytest
 from gym_compose.config.errors import (
     AgentCompositionError,
     ConfigError,
+    ConfigInterpolationError,
     ConfigMissingValuesError,
     OverrideError,
     UnsupportedAgentOverrideError,
@@ -58,6 +59,16 @@ def test_the_unbound_agent_takes_the_place_of_the_others(world: World, base: dic
 def test_an_open_binding_is_carried_over_open(world: World, base: dict[str, Any]) -> None:
     base["math_simple_agent"]["responses_api_agents"]["simple_agent"]["model_server"] = "???"
     with pytest.raises(ConfigMissingValuesError, match=r"math_hermes_agent\.responses_api_agents\.hermes_agent\.model_server"):
+        world.load(base)
+
+
+def test_an_interpolated_binding_is_carried_over_resolved(world: World, base: dict[str, Any]) -> None:
+    block = base["math_simple_agent"]["responses_api_agents"]["simple_agent"]
+    reference = block["model_server"]
+    block["model_server"] = "${the_model}"
+    merged = world.load(base | {"the_model": reference}).merged
+    assert merged["math_hermes_agent"]["responses_api_agents"]["hermes_agent"]["model_server"] == reference
+    with pytest.raises(ConfigInterpolationError, match="'the_model'"):
         world.load(base)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gym_compose.config import errors, require_instances
 from gym_compose.config.errors import ConfigError
+from gym_compose.config.ports import probe
 from gym_compose.wire.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ SMALLEST: dict[str, Callable[[World], object]] = {
     "AlmostServerError": _tree({"m": {"responses_api_models": {"m": {"entrypoint": 5}}}}),
     "ServerRefNotFoundError": _two(lambda w: {**w.RESOURCES, **w.agent("a")}),
     "NoServerInstancesError": lambda world: require_instances(world.load({})),
-    "PortAllocationError": lambda world: world.load({**world.MODEL, "port_range_low": 5, "port_range_high": 1}),
+    "PortAllocationError": lambda world: world.load({**world.MODEL, "port_range_low": 5, "port_range_high": 1}, ports=probe()),
 }
 ELSEWHERE = {"AmbiguousEnvironmentServerError"}
 """Raised by row routing, not by the parser."""

@@ -35,7 +35,7 @@ TRAIN = {"type": "train", "license": "MIT"}
     [
         (rs(), "a resources server needs a domain"),  # E30
         (rs(domain="bogus"), "resources_servers.rsi.domain"),
-        (rs(domain="${d}", d="math"), "resources_servers.rsi.domain"),
+        (rs(domain="${d}") | {"d": "math"}, "resources_servers.rsi.domain"),
         (
             {"pm": {"responses_api_models": {"a": {"entrypoint": "x"}, "b": {}}}},
             "exactly one implementation stands here, not 2 (a, b)",
@@ -44,8 +44,8 @@ TRAIN = {"type": "train", "license": "MIT"}
             {"pm": {"responses_api_models": {"a": {"entrypoint": "x"}, "b": {"entrypoint": "x"}}}},
             "exactly one implementation stands here, not 2 (a, b)",
         ),
-        (pm(num_workers="${n}"), "responses_api_models.m.num_workers"),  # E38
-        (pm(port="${n}"), "responses_api_models.m.port"),
+        (pm(num_workers="${n}") | {"n": 1}, "responses_api_models.m.num_workers"),  # E38
+        (pm(port="${n}") | {"n": 1}, "responses_api_models.m.port"),
         (pm(port="x"), "responses_api_models.m.port"),
         (pm(entrypoint=5), "responses_api_models.m.entrypoint"),
         (dataset(type="train"), "a train dataset needs a license ('d' has none)"),  # E39
@@ -53,7 +53,7 @@ TRAIN = {"type": "train", "license": "MIT"}
         (dataset(type="benchmark"), "datasets.0.prepare_script: Field required"),
         (dataset(type="foo"), "datasets.0.type: Input should be 'train', 'validation' or 'example' / Input should be 'benchmark'"),
         (dataset(type="example", num_repeats=0), "datasets.0.num_repeats"),
-        (dataset(type="example", num_repeats="${n}"), "datasets.0.num_repeats"),
+        (dataset(type="example", num_repeats="${n}") | {"n": 1}, "datasets.0.num_repeats"),
         (dataset(type="example", taskset=""), "datasets.0.taskset"),
         (dataset(**TRAIN, source={"type": "ftp"}), "datasets.0.source"),
         (

@@ -106,6 +106,31 @@ def test_what_cannot_be_resolved_is_one_error(world: World, tree: dict[str, Any]
         world.resolve(tree)
 
 
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        # An almost-server is shown with the whole config resolved.
+        ({"rs": {"resources_servers": {"r": {"entrypoint": "x"}}}, "other": {"deep": "${nope}"}}, "other.deep"),
+        # A binding is looked at before the directives, so before the inheritance that fails and the value that is open.
+        (
+            {"a": {"responses_api_agents": {"s": {"resources_server": "${nope}"}}}, "b": {"_copy": "zz"}, "c": "???"},
+            "a.responses_api_agents.s.resources_server",
+        ),
+        # All fields of a block are resolved before its first reference is checked.
+        (
+            {"m": {"responses_api_models": {"m": {"entrypoint": "x", "r": {"type": "resources_servers", "name": "none"}, "z": "${nope}"}}}},
+            "m.responses_api_models.m.z",
+        ),
+        # So is the name of a reference.
+        ({"m": {"responses_api_models": {"m": {"entrypoint": "x", "r": {"type": "resources_servers", "name": "${nope}"}}}}}, "r.name"),
+    ],
+)
+def test_which_error_comes_first(world: World, tree: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigInterpolationError) as caught:
+        world.load(tree)
+    assert words in str(caught.value)
+
+
 def test_a_close_name_is_suggested(world: World) -> None:
     with pytest.raises(ConfigInterpolationError, match="Did you mean: 'policy_base_url'"):
         world.resolve({"a": "${policy_base_ulr}", "policy_base_url": "x"})

@@ -92,6 +92,16 @@ def test_values_of_the_wrong_kind(world: World, tree: dict[str, Any], words: str
     assert words in str(caught.value)
 
 
+def test_the_range_matters_only_where_a_port_is_looked_for(world: World) -> None:
+    assert world.load({**server("a"), "port_range_low": "x"}, ports=fixed(8000)).instances[0].port == 8000
+    assert world.load({**server("a", port=9), "port_range_low": "x"}, ports=probe()).instances[0].port == 9
+
+
+def test_a_default_host_that_is_no_host(world: World) -> None:
+    with pytest.raises(ConfigError, match="default_host"):
+        world.load({**server("a"), "default_host": {"a": 1}})
+
+
 def test_no_free_port_ends_after_fifty_attempts(world: World) -> None:
     with pytest.raises(PortAllocationError, match=r"no free port in 10001\.\.20000 after 50 attempts"):
         world.load(server("a"), ports=scripted(*range(10001, 10060), free=False))

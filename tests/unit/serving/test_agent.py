@@ -249,7 +249,9 @@ async def test_metrics_are_the_resources_servers_or_its_own(deploy: Any) -> None
 
 
 async def test_an_inner_servers_error_is_quoted_in_a_500(deploy: Any) -> None:
-    servers = await deploy(judge=("rs", Judge, {}), agent=("ag", Echo, {"resources_server": {"type": "resources_servers", "name": "judge"}}))
+    servers = await deploy(
+        judge=("rs", Judge, {}), agent=("ag", Echo, {"resources_server": {"type": "resources_servers", "name": "judge"}})
+    )
     answer = await servers.post("agent", "/aggregate_metrics", {"verify_responses": [{"reward": 1.0}, {"reward": 1.0}]})
     assert answer.status_code == 500
     assert answer.json().startswith("Echo___agent failed while calling an inner server: b'")

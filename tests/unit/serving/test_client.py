@@ -160,7 +160,9 @@ class _Body(BaseModel):
     b: int | None = None
 
 
-@pytest.mark.parametrize(("json", "sent"), [({}, b"{}"), ({"a": None}, b'{"a":null}'), (_Body(a=1), b'{"a":1}'), (b'{"raw": 1}', b'{"raw": 1}')])
+@pytest.mark.parametrize(
+    ("json", "sent"), [({}, b"{}"), ({"a": None}, b'{"a":null}'), (_Body(a=1), b'{"a":1}'), (b'{"raw": 1}', b'{"raw": 1}')]
+)
 async def test_bodies(json: Any, sent: bytes) -> None:
     async with HttpClient(FAST) as client, raw(answer_ok) as (url, server):
         await client.request("POST", url, json=json, headers={"X-One": "1"})
@@ -175,7 +177,8 @@ def reply(status: int, body: bytes = b"why") -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("status", "retryable"), [(400, False), (404, False), (408, True), (409, False), (422, False), (425, True), (429, True), (500, True), (503, True)]
+    ("status", "retryable"),
+    [(400, False), (404, False), (408, True), (409, False), (422, False), (425, True), (429, True), (500, True), (503, True)],
 )
 def test_status_errors_quote_the_body_and_say_whether_to_try_again(status: int, retryable: bool) -> None:
     with pytest.raises(PeerStatusError, match=f"POST http://x/y answered {status}: why") as caught:

@@ -149,7 +149,7 @@ def test_slices_that_are_none_are_refused(tmp_path: Path, data: Any, message: st
 
 
 def test_a_directory_without_the_entry_point_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PrerequisiteError, match="app.py: the entry point is not there"):
+    with pytest.raises(PrerequisiteError, match=r"app\.py: the entry point is not there"):
         launch.run(PublicSlice.model_validate(public(tmp_path)))
 
 
@@ -166,7 +166,7 @@ def test_main_says_one_line_and_the_errors_exit_code(tmp_path: Path) -> None:
 def start(tmp_path: Path, server_dir: Path, port: int, **changes: Any) -> subprocess.Popen[str]:
     data = public(server_dir, **changes)
     data["config"]["mine"]["resources_servers"]["mine"]["port"] = port
-    arguments = ["--slice", write(tmp_path / "public.json", data), "--secret", write(tmp_path / "secret.json", SECRET)]
+    arguments: list[str | Path] = ["--slice", write(tmp_path / "public.json", data), "--secret", write(tmp_path / "secret.json", SECRET)]
     root = str(Path(gym_compose.__file__).parents[1])
     return subprocess.Popen(
         command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": root, "PATH": os.environ["PATH"]}

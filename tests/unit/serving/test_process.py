@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gym_compose.serving import process
 from gym_compose.serving.process import PrefixedStream, listen, raise_open_files
 from gym_compose.wire.errors import PrerequisiteError
 
@@ -55,15 +54,15 @@ def test_the_soft_limit_of_open_files(
     warned: bool,
 ) -> None:
     done: list[tuple[int, int]] = []
-    monkeypatch.setattr(process.resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(process.resource, "setrlimit", lambda _, value: done.append(value))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, value: done.append(value))
     raise_open_files(wanted)
     assert done == ([] if new is None else [new])
     assert ("hard limit is lower" in caplog.text) is warned
 
 
 def test_a_name_without_an_address_is_refused() -> None:
-    with pytest.raises(PrerequisiteError, match="address no-such-host.invalid:1: the name has no address here"):
+    with pytest.raises(PrerequisiteError, match=r"address no-such-host\.invalid:1: the name has no address here"):
         listen("no-such-host.invalid", 1)
 
 

@@ -46,7 +46,7 @@ async def agent(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
 
 CHUNKED_500 = (
     b"HTTP/1.1 500 Internal Server Error\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\nX-Mine: 1\r\nKeep-Alive: x\r\n"
-    b"Set-Cookie: A=1; path=/\r\nSet-Cookie: B=2; path=/; httponly\r\n\r\n4\r\n\"boo\r\n2\r\nm\"\r\n0\r\n\r\n"
+    b'Set-Cookie: A=1; path=/\r\nSet-Cookie: B=2; path=/; httponly\r\n\r\n4\r\n"boo\r\n2\r\nm"\r\n0\r\n\r\n'
 )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
+from starlette.responses import Response
 
 from gym_compose.serving import Call, Endpoint, HTTPError, ResourcesServer, ResourcesServerConfig, Server, Verdict, catch_all_tool, tool
 from gym_compose.serving.server import read_config
@@ -73,6 +75,14 @@ class Probe(ResourcesServer):
         except asyncio.CancelledError:
             self.cancelled.append("slow")
             raise
+
+    @tool
+    async def afterwards(self) -> Response:
+        async def work() -> None:
+            await asyncio.sleep(0.1)
+            self.order.append("work")
+
+        return Response(b"{}", background=BackgroundTask(work))
 
     @tool
     async def verify_too(self, call: Call) -> dict[str, Any]:
@@ -222,6 +232,13 @@ async def test_a_client_that_hangs_up_cancels_its_handler(deploy: Any) -> None:
     assert (await servers.get("probe", "/health")).status_code == 200
 
 
+async def test_what_a_handler_does_after_its_answer_is_not_cancelled(deploy: Any) -> None:
+    servers = await deploy(settings=Settings(disconnect_watch_seconds=0.0), probe=("rs", Probe, {}))
+    await servers.post("probe", "/afterwards", {})
+    await asyncio.sleep(0.2)
+    assert servers["probe"].order == ["start", "work"]
+
+
 async def test_a_body_in_many_pieces_is_read_whole(deploy: Any) -> None:
     servers = await deploy(probe=("rs", Probe, {}))
 
@@ -326,5 +343,5 @@ def test_the_config_class_must_be_a_server_config() -> None:
     class Odd(Server):
         config: int  # type: ignore[assignment]
 
-    with pytest.raises(TypeError, match="Odd.config"):
+    with pytest.raises(TypeError, match=r"Odd\.config"):
         Odd.config_model()

@@ -328,7 +328,8 @@ def test_flat_fields_are_folded_into_the_task_data(given: dict[str, Any], data: 
 
 
 @pytest.mark.parametrize(
-    "given", [{**PARAMS, "task_data": {"k": 1}, "k": 2}, {"k": 1}, {**PARAMS, "task_data": 5}, "x", {"responses_create_params": {"inptu": 1}}]
+    "given",
+    [{**PARAMS, "task_data": {"k": 1}, "k": 2}, {"k": 1}, {**PARAMS, "task_data": 5}, "x", {"responses_create_params": {"inptu": 1}}],
 )
 def test_task_input_that_does_not_fit(given: Any) -> None:
     with pytest.raises(ValidationError):

@@ -16,7 +16,9 @@ from gym_compose.wire.perf import perf_summary
 
 
 def records(rewards: dict[tuple[int, int], float], **extra: Any) -> list[dict[str, Any]]:
-    return [{"_ng_task_index": task, "_ng_rollout_index": rollout, "reward": reward, **extra} for (task, rollout), reward in rewards.items()]
+    return [
+        {"_ng_task_index": task, "_ng_rollout_index": rollout, "reward": reward, **extra} for (task, rollout), reward in rewards.items()
+    ]
 
 
 CHECK = {(0, 0): 1.0, (0, 1): 0.0, (1, 0): 1.0, (1, 1): 1.0, (2, 0): 0.0}
@@ -60,7 +62,15 @@ def test_masked_records_leave_the_means_and_are_counted() -> None:
 
 
 def test_only_numbers_on_top_and_in_usage_are_columns() -> None:
-    row = {"reward": 1, "_hidden": 5, "text": "x", "list": [1], "nested": {"a": 1}, "flag": True, "response": {"usage": {"t": 3, "d": {"x": 1}}}}
+    row = {
+        "reward": 1,
+        "_hidden": 5,
+        "text": "x",
+        "list": [1],
+        "nested": {"a": 1},
+        "flag": True,
+        "response": {"usage": {"t": 3, "d": {"x": 1}}},
+    }
     agent = aggregate_metrics([row])["agent_metrics"]
     assert {name for name in agent if name.startswith("mean/")} == {"mean/reward", "mean/flag", "mean/t"}
     assert agent["mean/flag"] == 1.0

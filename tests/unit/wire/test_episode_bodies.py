@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -53,7 +54,16 @@ ACCESS: TypeAdapter[Any] = TypeAdapter(ToolAccess)
 
 @pytest.mark.parametrize(
     "change",
-    [{"kind": "grpc"}, {"name": ""}, {"name": ".x"}, {"name": "a b"}, {"base_url": "/x"}, {"base_url": "ftp://x"}, {"extra": 1}, {"required": None}],
+    [
+        {"kind": "grpc"},
+        {"name": ""},
+        {"name": ".x"},
+        {"name": "a b"},
+        {"base_url": "/x"},
+        {"base_url": "ftp://x"},
+        {"extra": 1},
+        {"required": None},
+    ],
 )
 def test_tool_accesses_that_do_not_fit(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -130,9 +140,8 @@ def test_rollout_keys(body: dict[str, Any], key: str | None) -> None:
 
 @given(st.text() | st.integers() | st.booleans())
 def test_an_id_is_used_as_it_is_or_refused(value: Any) -> None:
-    try:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
         assert rollout_key({"_ng_rollout_id": value}) == value
-    except ValueError as error:
-        assert "_ng_rollout_id" in str(error)
     else:
-        assert value.isascii()
+        with pytest.raises(ValueError, match="_ng_rollout_id"):
+            rollout_key({"_ng_rollout_id": value})

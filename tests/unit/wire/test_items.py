@@ -103,7 +103,10 @@ def test_input_items_pass_unchanged_and_are_completed_in_the_fields_order(sent: 
         ({"role": "user", "content": [{"type": "input_text"}]}, "field 'text' is missing"),
         ({"role": "user", "content": "x", "phase": "late"}, "phase must be one of"),
         ({"type": "message", "role": "assistant", "content": [TEXT]}, "field 'id' is missing"),
-        ({"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}, "'annotations' is missing"),
+        (
+            {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+            "'annotations' is missing",
+        ),
         ({"type": "message", "id": "m", "role": "assistant", "content": [TEXT], "status": "odd"}, "status must be one of"),
         ({"type": "function_call", "call_id": "c", "name": "f"}, "field 'arguments' is missing"),
         ({"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}, "field 'arguments' has the wrong type"),
@@ -187,7 +190,9 @@ def test_other_tools_pass_as_they_are() -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "content", "id", "summary", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "content", "id", "summary", "x"]), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 

@@ -119,7 +119,12 @@ USAGE = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
         (USAGE, {**USAGE, "input_tokens_details": {"cached_tokens": None}, "output_tokens_details": {"reasoning_tokens": None}}),
         (
             {**USAGE, "input_tokens_details": {"cached_tokens": 4, "x": 1}, "cost": 0.5},
-            {**USAGE, "input_tokens_details": {"cached_tokens": 4, "x": 1}, "output_tokens_details": {"reasoning_tokens": None}, "cost": 0.5},
+            {
+                **USAGE,
+                "input_tokens_details": {"cached_tokens": 4, "x": 1},
+                "output_tokens_details": {"reasoning_tokens": None},
+                "cost": 0.5,
+            },
         ),
     ],
 )

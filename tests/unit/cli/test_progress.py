@@ -1,0 +1,147 @@
+"""Progress of a start and of a run: plain lines, live table, bar, summary."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from gym_compose.cli.console import Console
+from gym_compose.cli.progress import LiveProgress, PlainProgress, up_progress
+from gym_compose.cli.run_progress import BarRun, PlainRun, describe, duration, run_display, show_summary
+from gym_compose.engine.interface import PlannedAction
+from gym_compose.wire.head import HealthReport, InstanceHealth
+from gym_compose.wire.run import GroupSummary, RunCounts, RunProgress, RunSummary, RunWarning
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+ACTIONS = (
+    PlannedAction("head", "keep", "unchanged"),
+    PlannedAction("math", "create", "does not exist"),
+    PlannedAction("old", "remove", "not in this configuration"),
+)
+
+
+def health(*waiting: tuple[str, str], status: str = "starting") -> HealthReport:
+    items = tuple(InstanceHealth(name=name, kind="server", state=state, url="http://x") for name, state in waiting)
+    return HealthReport(status=status, phase="servers", elapsed_seconds=0.0, waiting=items)
+
+
+def test_plain_lines_say_each_thing_once(captured: Any) -> None:
+    with PlainProgress(captured.console) as progress:
+        progress.plan(ACTIONS)
+        progress.report("creating math")
+        progress.health(health(("math", "waiting")))
+        progress.health(health(("math", "waiting")))
+        progress.health(health(("http://model/v1", "waiting")))
+        progress.health(health(status="ok"))
+    assert captured.stderr.splitlines() == [
+        "plan: create 1, keep 1, remove 1",
+        "creating math",
+        "head: ready",
+        "math: ready",
+        "http://model/v1: ready",
+    ]
+    assert captured.stdout == ""
+
+
+def test_nothing_to_do(captured: Any) -> None:
+    PlainProgress(captured.console).plan(())
+    assert captured.stderr == "plan: nothing to do\n"
+
+
+def test_a_terminal_gets_a_live_table() -> None:
+    err = Terminal()
+    console = Console(io.StringIO(), err, interactive=True)
+    progress = up_progress(console)
+    assert isinstance(progress, LiveProgress)
+    with progress:
+        progress.plan(ACTIONS)
+        progress.report("creating math")
+        progress.health(health(("math", "waiting")))
+        progress.health(health(status="ok"))
+    text = err.getvalue()
+    assert "creating math" in text
+    assert "ready" in text
+    assert text.rindex("math") > text.rindex("head")
+    assert "to remove" not in text[text.rindex("head") :]
+
+
+def event(done: int = 12, failed: int = 2, elapsed: float = 1.0, **fields: Any) -> RunProgress:
+    counts = RunCounts(requested=100, completed=done - failed, failed=failed)
+    return RunProgress(counts=counts, in_flight=4, elapsed_seconds=elapsed, rate=3.44, **fields)
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (event(0, 0), "0/100 done, 3.4/s"),
+        (event(12, 0, eta_seconds=26.0, mean_reward=0.7128), "12/100 done, 3.4/s, ETA 0:26, reward 0.713"),
+        (event(failures={"b": 1, "a": 1}), "12/100 done, 3.4/s, 2 failed (a 1, b 1)"),
+        (event(), "12/100 done, 3.4/s, 2 failed"),
+    ],
+)
+def test_a_progress_line(progress: RunProgress, text: str) -> None:
+    assert describe(progress) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3723, "1:02:03"), (-1, "0:00")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_plain_run_prints_at_most_a_line_an_interval_and_always_the_last(captured: Any) -> None:
+    with PlainRun(captured.console, 5.0) as display:
+        for elapsed, done in ((0.0, 0), (1.0, 5), (5.0, 40), (6.0, 50), (7.0, 100)):
+            display(event(done, 0, elapsed))
+        display(RunWarning(text="slow"))
+    assert [line.split()[0] for line in captured.stderr.splitlines()] == ["0/100", "40/100", "100/100", "Warning:"]
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    err = Terminal()
+    display = run_display(Console(io.StringIO(), err, interactive=True), 5.0)
+    assert isinstance(display, BarRun)
+    with display:
+        display(event())
+        display(RunWarning(text="[slow]"))
+        display(event(100, 0))
+    assert "100/100 done" in err.getvalue()
+    assert "Warning: [slow]" in err.getvalue()
+
+
+SUMMARY = RunSummary(
+    run_id="r1",
+    counts=RunCounts(requested=10, completed=7, failed=2, unresolved=1),
+    elapsed_seconds=61.0,
+    rate=0.15,
+    mean_reward=0.5,
+    failures={"agent_run_error": 2},
+    groups=(
+        GroupSummary(environment_server="env", taskset="sums", rollouts=5, failed=1, mean_reward=0.25),
+        GroupSummary(environment_server="env", agent="me", rollouts=5, failed=1),
+    ),
+    files={"rollouts": "/x/r.jsonl"},
+)
+
+
+def test_the_summary_table_says_where_the_files_are(captured: Any) -> None:
+    show_summary(SUMMARY, captured.console, json=False)
+    lines = captured.stdout.splitlines()
+    assert [line.split() for line in lines[4:6]] == [["env", "sums", "5", "1", "0.2500"], ["env", "me", "5", "1"]]
+    assert lines[6:] == [
+        "10 requested: 7 completed, 2 failed, 1 unresolved; mean reward 0.5000; 1:01, 0.1 rollouts/s",
+        "  failed: agent_run_error 2",
+        "rollouts: /x/r.jsonl",
+    ]
+
+
+def test_the_summary_as_json(captured: Any) -> None:
+    show_summary(SUMMARY, captured.console, json=True)
+    assert json.loads(captured.stdout)["counts"]["unresolved"] == 1
