@@ -14,7 +14,7 @@ setup:
 demo: setup
 	@$(BIN)/python servers/resources_servers/reasoning_gym/prepare.py --demo
 	@$(BIN)/gym-compose eval run --config $(DEMO_CONFIG) --split train --num-repeats 2 --concurrency 32 \
-	  --output results/demo/rollouts.jsonl ++overwrite=true
+	  --output results/demo/rollouts.jsonl --overwrite
 
 test: setup
 	@$(BIN)/python -m pytest

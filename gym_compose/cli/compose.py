@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from gym_compose.cli.console import Console
@@ -21,16 +22,15 @@ _PLAN_COLUMNS = ("instance", "type", "runtime", "image", "references", "networks
 
 
 def up(call: Invocation, console: Console) -> int:
-    """``gym compose up``: 0 when ready (``-d``) or after a clean stop."""
+    """``gym compose up``: 0 when ready (``-d``) or after a clean stop by Ctrl+C, before it is ready too."""
     session = Session(call, console)
     project = session.load()
     if call.args.dry_run:
         return _show_actions(project.plan(session.brief("the state of the project")), session)
-    bring_up(session, project)
     if call.args.detach:
+        bring_up(session, project)
         return _show_ready(session, project)
-    console.err("Ctrl+C stops it.")
-    hold(session, project)
+    foreground(session, project, lambda: console.err("Ctrl+C stops it."))
     return 0
 
 
@@ -180,43 +180,68 @@ def bring_up(session: Session, project: Project) -> None:
         project.up(session.unbounded("the project to start"), progress.report, on_plan=progress.plan, on_health=progress.health)
 
 
-def hold(session: Session, project: Project) -> None:
-    """Keep a running project until Ctrl+C (then it is stopped and this returns) or until one of its servers ends.
+class Interrupted(KeyboardInterrupt):
+    """Ctrl+C, after everything was stopped in order."""
 
-    Raises ServerEndedError after everything was stopped.
+
+@contextmanager
+def running(session: Session, project: Project, *, keep: bool = False) -> Iterator[None]:
+    """The project is up while the block runs and stopped afterwards, however it ends; ``keep`` leaves it running.
+
+    An interrupt may come at any moment, also between two steps: everything from the first one on is inside. Raises Interrupted for it
+    once all is stopped; one that comes while it stops gives the stopping up and is raised as it is.
+    """
+
+    def stop() -> None:
+        if not keep:
+            show_stopped(session.console, project.name, project.down(session.stopping(), session.report))
+
+    started = False
+    try:
+        bring_up(session, project)
+        started = True
+        yield
+    except KeyboardInterrupt:
+        stop()
+        raise Interrupted from None
+    except BaseException:
+        if started:  # a start that failed by itself has stopped everything already
+            stop()
+        raise
+    else:
+        stop()
+
+
+def foreground(session: Session, project: Project, ready: Callable[[], object]) -> None:
+    """Bring the project up, call ``ready`` and keep it until Ctrl+C, which ends it cleanly, or until one of its servers ends.
+
+    Raises what the start raises, and ServerEndedError after everything was stopped.
     """
     from gym_compose.project.wait import DeathWatch
 
-    failure: GymComposeError | None = None
-    try:
-        with DeathWatch(project.engine, project.name) as watch:
-            failure = _dead(session, project)
-            while failure is None:
-                if watch.next_death(session.settings.watch_seconds) is not None:
-                    failure = _dead(session, project)
-                if watch.error is not None:
-                    raise watch.error
-    except KeyboardInterrupt:
-        session.console.err("Stopping.")
-    show_stopped(session.console, project.name, project.down(session.stopping(), session.report))
-    if failure is not None:
-        raise failure
+    with suppress(Interrupted), running(session, project), DeathWatch(project.engine, project.name) as watch:
+        ready()
+        _raise_dead(session, project)
+        while True:
+            if watch.next_death(session.settings.watch_seconds) is not None:
+                _raise_dead(session, project)
+            if watch.error is not None:
+                raise watch.error
 
 
 class ServerEndedError(GymComposeError):
     """A server of a running project ended by itself."""
 
 
-def _dead(session: Session, project: Project) -> GymComposeError | None:
-    """The error for the first service that has ended, with its last lines."""
+def _raise_dead(session: Session, project: Project) -> None:
+    """Raise ServerEndedError for the first service that has ended, with its last lines."""
     observed = project.observe(session.brief("the state of the project"))
     for service in project.deployment.services:
         state = observed.state(service.name)
         if service.role == "driver" or (state is not None and state.status == "running"):
             continue
         lines = tuple(line.text for line in project.logs([service.name], tail=session.settings.log_tail_lines))
-        return ServerEndedError(f"the server {_cause(state)}; the others were stopped.", where=f"services/{service.name}", details=lines)
-    return None
+        raise ServerEndedError(f"the server {_cause(state)}; the others were stopped.", where=f"services/{service.name}", details=lines)
 
 
 def _cause(state: ServiceState | None) -> str:

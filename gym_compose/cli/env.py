@@ -7,7 +7,6 @@ import copy
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gym_compose.cli.console import Console, error_text
@@ -25,17 +24,21 @@ FINISHED = "NeMo Gym finished!"
 
 def start(call: Invocation, console: Console) -> int:
     """``gym env start``: all servers in the foreground, with what they print, until Ctrl+C; its last line is NeMo Gym's."""
-    from gym_compose.cli.compose import bring_up, hold
+    from gym_compose.cli.compose import foreground
 
     session = Session(call, console)
     project = session.load()
-    try:
-        bring_up(session, project)
+    following = _Following(project, console)
+
+    def ready() -> None:
         address = project.head_address(session.brief("the head server's address"))
         console.err(f"All servers are ready; head server at http://{address}. Ctrl+C stops them.")
-        with _Following(project, console):
-            hold(session, project)
+        following.start()
+
+    try:
+        foreground(session, project, ready)
     finally:
+        following.stop()
         console.out(FINISHED)
     return 0
 
@@ -260,7 +263,7 @@ def _warn(session: Session, config: GymConfig) -> None:
 
 
 class _Following:
-    """Prints what the servers print, each line with its instance in front, while its block runs."""
+    """Prints what the servers print, each line with its instance in front, in a thread."""
 
     def __init__(self, project: Project, console: Console) -> None:
         self._project = project
@@ -268,12 +271,14 @@ class _Following:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
 
-    def __enter__(self) -> None:
+    def start(self) -> None:
         self._thread.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Safe before ``start`` too."""
         self._stop.set()
-        self._thread.join(self._project.settings.watch_seconds)
+        if self._thread.is_alive():
+            self._thread.join(self._project.settings.watch_seconds)
 
     def _run(self) -> None:
         try:

@@ -38,7 +38,8 @@ def attach(call: Invocation, console: Console) -> int:
 
 def _end_to_end(session: Session) -> int:
     """Everything that can be wrong with the rows is found before a server is started."""
-    from gym_compose.cli.compose import bring_up, show_stopped
+    from gym_compose.cli.compose import running
+    from gym_compose.driver.output import OutputPaths
     from gym_compose.tasks.collate import collate, prepared_path
     from gym_compose.tasks.datasets import check_split
 
@@ -51,6 +52,7 @@ def _end_to_end(session: Session) -> int:
     check_split(split, config)
     roots = _roots(session)
     output = session.cwd / Path(str(config["output_jsonl_fpath"])).expanduser()
+    OutputPaths(output).check(session.call.args.overwrite or bool(config.get("overwrite")))
     prepared = prepared_path(output, split)
     collation = collate(config, split, prepared, roots)
     for warning in collation.warnings:
@@ -58,15 +60,10 @@ def _end_to_end(session: Session) -> int:
     session.console.err(f"{collation.rows} rows of {len(collation.datasets)} datasets: {prepared}")
     options = run_options(config, cwd=session.cwd, roots=roots, input_file=prepared, overwrite=session.call.args.overwrite)
     ran_before = any(state.status == "running" for state in project.observe(session.brief("the state of the project")).services)
-    bring_up(session, project)
-    try:
-        with run_display(session.console, session.settings.plain_progress_seconds) as display:
-            summary = project.collect(options, display)
-    finally:
-        if ran_before:
-            session.console.err(f"{project.name}: left running, as it ran before.")
-        else:
-            show_stopped(session.console, project.name, project.down(session.stopping(), session.report))
+    if ran_before:
+        session.console.err(f"{project.name}: runs already; it will be left running.")
+    with running(session, project, keep=ran_before), run_display(session.console, session.settings.plain_progress_seconds) as display:
+        summary = project.collect(options, display)
     return _finish(summary, session, require_complete=bool(config.get("require_complete")))
 
 

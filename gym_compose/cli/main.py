@@ -7,6 +7,7 @@ Exit codes. ``gym compose``: 0 ok, 1 run failed, 2 usage, 3 config or input, 4 p
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ Handler = Callable[[Invocation, Console], int]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an ASCII locale must not end a command at its first check mark
+            stream.reconfigure(errors="backslashreplace")
     prog = "gym-compose" if Path(sys.argv[0]).name == "gym-compose" else "gym"
     try:
         return run(arguments, cwd=Path.cwd(), environ=os.environ, console=Console.of(os.environ), last=_last_roots(), prog=prog)
@@ -45,6 +49,10 @@ def run(
         return _stop(found, console)
     for warning in found.warnings:
         console.err(f"Warning: {warning}")
+    if found.verbose:
+        import logging
+
+        logging.basicConfig(level=logging.DEBUG, stream=console.stderr)
     try:
         with _terminable():
             return _call(found, console)

@@ -103,18 +103,29 @@ def _in_container(project: Project, engine: DockerEngine, options: RunOptions, p
     )
     run.create(request, paths)
     deadline = Deadline.after(project.settings.compose_create_seconds, "the driver to start")
-    driver = engine.start_driver(
-        DriverRequest(
-            project=project.name,
-            directory=project.directory.path,
-            run_id=run.run_id,
-            user=f"{os.getuid()}:{os.getgid()}",
-            mounts=tuple(Mount(source, target, read_only) for source, target, read_only in inside.mounts),
-            output=paths.output,
-        ),
-        deadline,
+    asked = DriverRequest(
+        project=project.name,
+        directory=project.directory.path,
+        run_id=run.run_id,
+        user=f"{os.getuid()}:{os.getgid()}",
+        mounts=tuple(Mount(source, target, read_only) for source, target, read_only in inside.mounts),
+        output=paths.output,
     )
+    try:
+        driver = engine.start_driver(asked, deadline)
+    except BaseException:
+        _discard(project, engine, run)
+        raise
     return _follow(driver, run, paths.output, on_event, project.settings, project.redact)
+
+
+def _discard(project: Project, engine: DockerEngine, run: RunDirectory) -> None:
+    """Remove a driver whose start failed or was interrupted: nobody would follow it. Best effort, the first error is what counts."""
+    with contextlib.suppress(GymComposeError):
+        deadline = Deadline.after(project.settings.docker_call_seconds, "the driver to be removed")
+        for driver in engine.drivers(project.name, deadline, running=False):
+            if driver.run_id == run.run_id:
+                driver.remove(deadline)
 
 
 def _follow(driver: DriverContainer, run: RunDirectory, output: str, on_event: OnEvent, settings: Settings, redact: Redact) -> RunSummary:

@@ -189,21 +189,22 @@ def own_server(cwd: Path, name: str = "own_tool") -> Path:
     """A copy of an example server in the user's own tree; its directory."""
     target = cwd / "resources_servers" / name
     shutil.copytree(
-        ROOT / "servers" / "resources_servers" / "example_single_tool_call", target, ignore=shutil.ignore_patterns("tests", "__pycache__", "data")
+        ROOT / "servers" / "resources_servers" / "example_single_tool_call",
+        target,
+        ignore=shutil.ignore_patterns("tests", "__pycache__", "data"),
     )
     return target
 
 
 @pytest.fixture(scope="session")
-def shared(
-    demo_data: dict[str, Path], endpoint: int, gym_session_deployment: Callable[..., GymDeployment], tmp_path_factory: pytest.TempPathFactory  # noqa: F811
-) -> Shared:
+def shared(request: pytest.FixtureRequest, demo_data: dict[str, Path], endpoint: int, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     cwd = tmp_path_factory.mktemp("shared")
     own_server(cwd)
     (cwd / "env.yaml").write_text(f"policy_api_key: {SECRETS['api_key']}\n")
     text = EXTRA.replace("MARKER_URL", SECRETS["url"]).replace("MARKER_LIST", SECRETS["list"]).replace("PORT", str(endpoint))
     (cwd / "extra.yaml").write_text(text)
-    gym = gym_session_deployment([ROOT / "configs" / "quickstart.yaml", "extra.yaml"], engine="docker", cwd=cwd)
+    start = request.getfixturevalue("gym_session_deployment")
+    gym = start([ROOT / "configs" / "quickstart.yaml", "extra.yaml"], engine="docker", cwd=cwd)
     return Shared(gym, cwd, SECRETS, endpoint)
 
 
@@ -325,8 +326,9 @@ class Cli:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, demo_data: dict[str, Path], gym_reaper: None) -> Iterator[Cli]:  # noqa: F811
+def cli(request: pytest.FixtureRequest, tmp_path: Path, demo_data: dict[str, Path]) -> Iterator[Cli]:
     """The command line in an empty directory. At the end everything that it started has to be gone."""
+    request.getfixturevalue("gym_reaper")
     runner = Cli(tmp_path, {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"})
     yield runner
     runner.close()

@@ -27,9 +27,17 @@ def images(gym: Any) -> dict[str, str]:
     return {state.service: api.inspect(state.identity, Deadline.after(20))["Image"] for state in gym.observe().services}
 
 
+CALL = """
+import urllib.request
+body = b'{"city": "Turin"}'
+request = urllib.request.Request("http://own-tool.gym:8000/get_weather", body, {"Content-Type": "application/json"})
+print(urllib.request.urlopen(request, timeout=5).read().decode())
+"""
+
+
 def answer(gym: Any) -> str:
-    code = "import urllib.request as r; q = r.Request('http://own-tool.gym:8000/get_weather', b'{\"city\": \"Turin\"}', {'Content-Type': 'application/json'}); print(r.urlopen(q, timeout=5).read().decode())"
-    text: str = gym.exec("outside_agent", "/opt/gym/bin/python", "-c", code).stdout
+    """What the server's tool says to its agent."""
+    text: str = gym.exec("outside_agent", "/opt/gym/bin/python", "-c", CALL).stdout
     return text
 
 

@@ -23,7 +23,7 @@ def start_run(cli: Any, engine: str, repeats: int, *more: str) -> Any:
         *("eval", "run", "--config", str(ROOT / "configs" / "quickstart.yaml"), "--split", "train", "--engine", engine),
         *("--num-repeats", str(repeats), "--concurrency", "8", "--output", "out/rollouts.jsonl", *more),
     )
-    output = cli.cwd / "out" / "rollouts.jsonl"
+    output: Path = cli.cwd / "out" / "rollouts.jsonl"
 
     def collecting() -> bool:
         assert process.poll() is None, process.communicate()

@@ -61,17 +61,38 @@ def test_up_collect_and_down_one_after_the_other(cli: Any, engine: str, rows: An
     with httpx.Client(base_url=head, trust_env=False) as client:
         assert client.get("/health").status_code == 200
         assert client.get("/gym_compose").json()["engine"] == engine
-        assert {entry["process_name"] for entry in client.get("/server_instances").json()} == {"tool", "agent", "policy_model", "environment"}
+        assert {entry["process_name"] for entry in client.get("/server_instances").json()} == {
+            "tool",
+            "agent",
+            "policy_model",
+            "environment",
+        }
 
     again = cli("compose", "up", "-d", "--config", config, "--engine", engine, "--json")
     assert again.code == 0, again.text
     assert json.loads(again.stdout)["head"] == head
 
     states = json.loads(cli("compose", "ps", "--json").stdout)
-    assert {state["service"]: state["status"] for state in states} == dict.fromkeys(["head", "tool", "agent", "policy_model", "environment"], "running")
+    assert {state["service"]: state["status"] for state in states} == dict.fromkeys(
+        ["head", "tool", "agent", "policy_model", "environment"], "running"
+    )
     assert "tool" in cli("compose", "logs", "tool").stdout
 
-    collected = cli("eval", "run", "--no-serve", "--input", str(example), "--output", "o.jsonl", "--agent", "agent", "--limit", "3", "--num-repeats", "2")
+    collected = cli(
+        "eval",
+        "run",
+        "--no-serve",
+        "--input",
+        str(example),
+        "--output",
+        "o.jsonl",
+        "--agent",
+        "agent",
+        "--limit",
+        "3",
+        "--num-repeats",
+        "2",
+    )
     assert collected.code == 0, collected.text
     assert len(records(cli.cwd / "o.jsonl")) == 6
 

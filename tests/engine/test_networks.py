@@ -19,7 +19,16 @@ from gym_compose.wire.deadline import Deadline
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 SIOCGIFADDR = 0x8915
 PYTHON = "/opt/gym/bin/python"
-CLOSED = ["reasoning_gym", "reasoning_gym_simple_agent", "policy_model", "reasoning_gym_environment", "flat_environment", "own_tool", "outside_agent", "outside_environment"]
+CLOSED = [
+    "reasoning_gym",
+    "reasoning_gym_simple_agent",
+    "policy_model",
+    "reasoning_gym_environment",
+    "flat_environment",
+    "own_tool",
+    "outside_agent",
+    "outside_environment",
+]
 
 CONNECT = """
 import concurrent.futures, json, socket, sys
@@ -84,12 +93,18 @@ def reached(shared: Any, service: str, targets: list[str]) -> dict[str, str]:
 def test_each_container_sits_on_its_networks_and_no_others(shared: Any) -> None:
     networks = {state.service: set(state.networks) for state in shared.gym.observe().services}
     # The head asks whether the model endpoint answers, so it has a way out here.
-    expected = {"head": {"servers", "front", "egress"}, "outside_model": {"servers", "egress"}, **dict.fromkeys(CLOSED, {"servers"})}
+    expected = {
+        "head": {"servers", "front", "egress"},
+        "outside_model": {"servers", "egress"},
+        **{service: {"servers"} for service in CLOSED},
+    }
     assert networks == expected
 
 
 def test_the_servers_network_is_internal_and_has_no_address_on_the_host(shared: Any) -> None:
-    (network,) = shared.gym.docker.api.networks([f"com.docker.compose.project={shared.gym.name}", "com.docker.compose.network=servers"], Deadline.after(20))
+    (network,) = shared.gym.docker.api.networks(
+        [f"com.docker.compose.project={shared.gym.name}", "com.docker.compose.network=servers"], Deadline.after(20)
+    )
     assert network["Internal"] is True
     assert network["Options"]["com.docker.network.bridge.inhibit_ipv4"] == "true"
 

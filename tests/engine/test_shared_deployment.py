@@ -61,7 +61,9 @@ def test_the_same_records_come_at_any_concurrency(shared: Any, rows: Rows) -> No
 
 def test_the_same_tasks_as_flat_rows_go_through_the_relay(shared: Any, rows: Rows) -> None:
     flat = rows("chain_sum_flat", "letter_counting_flat")
-    records = shared.gym.collect(flat, agent_name="reasoning_gym_simple_agent", environment_routing_mode="legacy", environment_server_name="flat_environment")
+    records = shared.gym.collect(
+        flat, agent_name="reasoning_gym_simple_agent", environment_routing_mode="legacy", environment_server_name="flat_environment"
+    )
     assert len(records) == 100
     assert {record["_ng_environment_server"] for record in records} == {"flat_environment"}
     assert {record["_ng_result_type"] for record in records} == {"legacy_agent"}
@@ -108,5 +110,5 @@ def test_each_service_is_hardened_and_runs_as_nobody_in_particular(shared: Any) 
 
 
 def test_logs_take_the_name_of_the_config(shared: Any) -> None:
-    assert "own-tool.gym:8000" in shared.gym.logs("own_tool")
-    assert "own_tool" not in shared.gym.logs("policy_model")
+    assert "(own_tool)" in shared.gym.logs("own_tool")
+    assert "(own_tool)" not in shared.gym.logs("policy_model")

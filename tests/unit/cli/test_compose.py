@@ -53,6 +53,38 @@ def test_a_failed_start_is_raised_and_stopping_is_left_to_the_project(invoke: In
     assert project.calls == ["up"]
 
 
+def test_ctrl_c_before_it_is_ready(invoke: Invoke, captured: Any, project: Any) -> None:
+    project.failure = KeyboardInterrupt()
+    assert compose.up(invoke("compose up ++a=1"), captured.console) == 0
+    assert project.calls == ["up", "down"]
+    with pytest.raises(KeyboardInterrupt):
+        compose.up(invoke("compose up -d ++a=1"), captured.console)
+
+
+def test_a_second_ctrl_c_gives_the_stopping_up(invoke: Invoke, captured: Any, project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(project, "observe", interrupted)
+    monkeypatch.setattr(project, "down", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compose.up(invoke("compose up ++a=1"), captured.console)
+
+
+@pytest.mark.parametrize("moment", ["head_address", "observe"])
+def test_ctrl_c_between_two_steps_stops_the_project_too(
+    invoke: Invoke, captured: Any, project: Any, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    from gym_compose.cli import env
+
+    def interrupted(deadline: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(project, moment, interrupted)
+    assert env.start(invoke("env start ++a=1"), captured.console) == 0
+    assert [call for call in project.calls if not call.startswith("logs")] == ["up", "down"]
+
+
 def test_ctrl_c_stops_a_foreground_project_and_is_a_clean_end(
     invoke: Invoke, captured: Any, project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

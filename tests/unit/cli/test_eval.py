@@ -158,6 +158,16 @@ class TestEndToEnd:
             eval_commands.run(invoke("eval run ++a=1"), captured.console)
         assert runnable.calls == []
 
+    def test_results_of_an_earlier_run_are_found_before_a_server_starts(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path
+    ) -> None:
+        (tmp_path / "r").mkdir()
+        (tmp_path / "r/out.jsonl").write_text("{}\n")
+        with pytest.raises(GymComposeError, match="--overwrite"):
+            eval_commands.run(invoke("eval run ++a=1"), captured.console)
+        assert runnable.calls == []
+        assert eval_commands.run(invoke("eval run --overwrite ++a=1"), captured.console) == 0
+
     def test_servers_are_stopped_when_the_run_fails(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
         runnable.summary = GymComposeError("driver died")
         with pytest.raises(GymComposeError, match="driver died"):
@@ -174,7 +184,7 @@ class TestEndToEnd:
         runnable.observe = lambda deadline: Observed("demo", "docker", (SimpleNamespace(status="running"),))  # type: ignore[arg-type]
         assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
         assert runnable.calls == ["up", "collect"]
-        assert "demo: left running, as it ran before." in captured.stderr
+        assert "demo: runs already; it will be left running." in captured.stderr
 
     @pytest.mark.parametrize(
         ("result", "config", "message"),

@@ -72,7 +72,7 @@ def test_an_error_shows_argv_and_output_masked() -> None:
     with pytest.raises(CommandError) as caught:
         raise result.error("it failed", where="here", hint="Mend it.")
     assert caught.value.code == 2
-    assert str(caught.value) == "here: it failed (exit code 2) Mend it."
+    assert str(caught.value) == "here: it failed (exit code 2). Mend it."
     assert caught.value.details == ("it is ****",)
 
 

@@ -34,7 +34,7 @@ class Answers:
         answer = self._answers[0]
         if len(self._answers) > 1:
             self._answers.pop(0)
-        return answer  # type: ignore[return-value]
+        return answer
 
 
 def run(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import resource
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
-from gym_compose.serving.process import PrefixedStream, listen, raise_open_files
+from gym_compose.serving.process import PrefixedStream, keepalive_protocol, listen, raise_open_files
 from gym_compose.wire.errors import PrerequisiteError
+from gym_compose.wire.settings import Settings
 
 texts = st.lists(st.text(alphabet="ab\n", max_size=6), max_size=12)
 
@@ -70,3 +75,29 @@ def test_a_name_without_an_address_is_refused() -> None:
 def test_listening_on_a_free_port(host: str) -> None:
     with listen(host, 0) as listener:
         assert listener.getsockname()[1] > 0
+
+
+async def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
+
+    class Seen(keepalive_protocol(Settings())):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            accepted.put_nowait(transport.get_extra_info("socket"))
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("no request is sent")
+
+    config = Config(app)
+    config.load()
+    with listen("127.0.0.1", 0) as listener:
+        state = ServerState()
+        running = await asyncio.get_running_loop().create_server(lambda: Seen(config, state, {}), sock=listener)
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        side = await asyncio.wait_for(accepted.get(), 5)
+        assert side.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        assert side.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        writer.close()
+        await writer.wait_closed()
+        running.close()
+        await running.wait_closed()

@@ -336,7 +336,7 @@ def test_a_config_without_dry_run_ends_the_process_with_one_line(capsys: pytest.
     with pytest.raises(SystemExit) as ended:
         Probe.run_webserver(environ_of({"probe": {"resources_servers": {"probe": BLOCK}}}))
     assert ended.value.code == 3
-    assert capsys.readouterr().err == "Error: NEMO_GYM_CONFIG_DICT: dry_run: is missing A server's config must say it.\n"
+    assert capsys.readouterr().err == "Error: NEMO_GYM_CONFIG_DICT: dry_run: is missing. A server's config must say it.\n"
 
 
 def test_the_config_class_must_be_a_server_config() -> None:
