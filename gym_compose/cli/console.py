@@ -9,21 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gym_compose.wire.errors import GymComposeError
-
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 PIPED_WIDTH = 10_000
 """Columns of a table off a terminal: wide enough that no cell is cut, as a reader of a pipe cannot widen it."""
-
-
-def error_text(error: GymComposeError) -> str:
-    """``where: message. hint`` as one line, with its full stops whether or not the message has them."""
-    message = error.message.strip()
-    message = message if message.endswith((".", "!", "?")) or not error.hint else f"{message}."
-    place = f"{error.where}: " if error.where else ""
-    return f"{place}{message} {error.hint}" if error.hint else f"{place}{message}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gym_compose.cli.console import Console, error_text
+from gym_compose.cli.console import Console
 from gym_compose.cli.session import Session
 from gym_compose.cli.translate import Invocation
 from gym_compose.wire.errors import GymComposeError
@@ -63,7 +63,7 @@ def status(call: Invocation, console: Console) -> int:
 
         if isinstance(error, ConfigError):
             raise
-        console.err(f"Warning: {error_text(error)}")
+        console.err(f"Warning: {error}")
     if call.json:
         console.json(servers)
     else:
@@ -113,7 +113,7 @@ def validate(call: Invocation, console: Console) -> int:
         if call.args.strict:
             raise
         config = _without_model(session, error)
-        console.err(f"Warning: valid only with a model: {error_text(error)}")
+        console.err(f"Warning: valid only with a model: {error}")
         console.out(f"Configuration is valid: {len(config.instances)} servers.")
         return 0
     for dataset in project.deployment.datasets:
@@ -222,7 +222,7 @@ def _explain(session: Session, key: str) -> int:
         for item in found.settings
     ]
     if session.call.json:
-        error = None if found.error is None else error_text(found.error)
+        error = None if found.error is None else str(found.error)
         session.console.json(
             {"key": key, "present": found.present, "value": masked(key, found.value), "settings": settings, "error": error}
         )
@@ -232,7 +232,7 @@ def _explain(session: Session, key: str) -> int:
             note = f" ({item['note']})" if item["note"] else ""
             session.console.out(f"{'*' if item['last'] else ' '} {place}: {item['value']!r}{note}")
     if found.error is not None:
-        session.console.err(f"Warning: the config does not merge: {error_text(found.error)}")
+        session.console.err(f"Warning: the config does not merge: {found.error}")
     if not found.settings and not found.present:
         raise GymComposeError(f"nothing sets {key!r}.", where="--explain")
     return 0
@@ -285,7 +285,7 @@ class _Following:
             for line in self._lines():
                 self._console.out(line)
         except GymComposeError as error:
-            self._console.err(f"Warning: the logs cannot be followed any more: {error_text(error)}")
+            self._console.err(f"Warning: the logs cannot be followed any more: {error}")
 
     def _lines(self) -> Iterator[str]:
         for line in self._project.logs(follow=True, stop=self._stop):

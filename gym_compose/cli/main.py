@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from gym_compose.cli.command import Handed, Native, Refused
-from gym_compose.cli.console import Console, error_text
+from gym_compose.cli.console import Console
 from gym_compose.cli.translate import Invocation, Stop, translate
 from gym_compose.wire.errors import GymComposeError, UsageError
 
@@ -68,7 +68,7 @@ def show_error(error: GymComposeError, call: Invocation, console: Console) -> in
     ours = call.command.exits == "compose"
     usage = isinstance(error, UsageError)
     stream = console.stderr if ours or usage or _is_hydras(error) else console.stdout
-    lines = [f"Error: {error_text(error)}", *(f"  {line}" for line in error.details)]
+    lines = [f"Error: {error}", *(f"  {line}" for line in error.details)]
     print("\n".join(lines), file=stream, flush=True)
     if ours or error.exit_code == INTERRUPTED:
         return error.exit_code

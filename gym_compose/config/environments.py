@@ -1,6 +1,6 @@
 """Which agents an environment server fronts, and the relays that are made for agents that none fronts (contract-config 1.10).
 
-The three ``environment_server_*`` functions are the only definition: routing, retargeting, readiness and listing ask them.
+Which fields refer to agents is decided in ``wire.references``, for routing, retargeting and listing alike.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 from gym_compose.config.agents import AgentInstance, agent_instances, is_unbound, stem
 from gym_compose.config.errors import AgentWithoutEnvironmentServerError
-from gym_compose.config.interpolation import MISSING, Place, Tree
+from gym_compose.config.interpolation import Place, Tree
 from gym_compose.config.model import KeyPath
+from gym_compose.wire import references
 
 AGENTS = "responses_api_agents"
 ENVIRONMENTS = "environment_servers"
@@ -27,22 +28,17 @@ def environment_server_agent_refs(server: Mapping[str, Any]) -> list[Mapping[str
     A top-level field counts when its value is a mapping whose ``type`` is ``responses_api_agents``, or when the field is
     ``agent_server`` and the ``type`` is absent or null.
     """
-    return [value for field, value in server.items() if isinstance(value, Mapping) and _is_agent_reference(field, value)]
+    return [server[reference.field] for reference in references.environment_server_agent_refs(server)]
 
 
 def environment_server_agent_names(server: Mapping[str, Any]) -> list[str]:
-    """The names in those references; a reference without a name gives none."""
-    return [str(reference["name"]) for reference in environment_server_agent_refs(server) if reference.get("name") is not None]
+    """The names in those references, each once; a reference without a name gives none."""
+    return list(references.environment_server_agent_names(server))
 
 
 def environment_server_attributed_agent(server: Mapping[str, Any]) -> str | None:
     """The agent that results of this server are booked on: that of ``agent_server``, else the only one it names, else None."""
-    reference = server.get(AGENT_FIELD)
-    if isinstance(reference, Mapping):
-        name = reference.get("name")
-        return None if name is None else str(name)
-    names = environment_server_agent_names(server)
-    return names[0] if len(names) == 1 else None
+    return references.environment_server_attributed_agent(server)
 
 
 def environment_servers(tree: Tree, *, follow: bool = True) -> Iterator[tuple[str, str, Place]]:
@@ -69,7 +65,7 @@ def agent_reference_fields(tree: Tree, server: Place, *, follow: bool = True) ->
         return found
     raw = ((field, Place(value, (*server.path, field))) for field, value in server.value.items())
     for field, place in list(tree.fields(server.path) if follow else raw):
-        if isinstance(place.value, dict) and _is_agent_reference(field, tree.select(place, "type")):
+        if isinstance(place.value, dict) and references.refers_to_agent(field, tree.select(place, "type").get("type")):
             found.append((field, place, tree.select(place, "type", "name")))
     return found
 
@@ -133,8 +129,3 @@ def front_agents(tree: Tree, warnings: list[str]) -> None:
         f"Declare it yourself: {{<name>: {{{ENVIRONMENTS}: {{{RELAY}: {{entrypoint: app.py, "
         f"{AGENT_FIELD}: {{type: {AGENTS}, name: <agent>}}}}}}}}}}; {STRICT_KEY}: true makes this an error."
     )
-
-
-def _is_agent_reference(field: Any, reference: Mapping[str, Any]) -> bool:
-    kind = reference.get("type")
-    return kind == AGENTS or (field == AGENT_FIELD and kind in (None, MISSING))

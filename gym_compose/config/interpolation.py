@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
@@ -24,6 +23,7 @@ from omegaconf.resolvers import oc
 
 from gym_compose.config.errors import ConfigError, ConfigInterpolationError
 from gym_compose.config.model import KeyPath
+from gym_compose.wire.suggestions import close_matches
 
 MISSING = "???"
 _ABSENT: Any = object()
@@ -99,8 +99,8 @@ def interpolation_error(error: OmegaConfBaseException, known: Mapping[Any, Any] 
     if missing is None:
         return ConfigInterpolationError(text, where=where)
     key = missing.group(1)
-    close = get_close_matches(key, [str(name) for name in known or ()], n=3, cutoff=0.7)
-    hint = f"Did you mean: {', '.join(repr(name) for name in close)}? " if close else ""
+    close = close_matches(key, (str(name) for name in known or ()), cutoff=0.7)
+    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return ConfigInterpolationError(
         f"the value refers to '{key}', which is not set after merging.",
         where=where,

@@ -118,3 +118,24 @@ class ServerSource:
     """Directories of the same server in lower-priority trees."""
     entrypoint_flags: tuple[tuple[str, ClassFlags], ...] = ()
     """Flags by entry point, for the rare server whose instances run different ones; ``flags`` is the first of them."""
+    extras: tuple[str, ...] = ()
+    """Extras that the requirements ask of ``nemo-gym`` itself (``sandbox``), sorted."""
+    overrides: tuple[str, ...] = ()
+    """Lines of ``overrides.txt``: what the resolver takes whatever else asks for it."""
+    unindexed: tuple[tuple[str, str], ...] = ()
+    """(package, why) of a ``pyproject.toml``'s dependencies that come from elsewhere than an index, or are computed by code."""
+
+
+@dataclass(frozen=True)
+class NemoGymTree:
+    """The NeMo Gym that a deployment's servers are written for.
+
+    ``wheel``: an installed (or unpacked) wheel in ``directory``; images install the same version from the index. ``checkout``: a source
+    tree, of which ``files`` go into the images. ``python`` is the lowest Python version it asks for.
+    """
+
+    directory: str
+    form: Literal["wheel", "checkout"]
+    version: str
+    python: str
+    files: tuple[SourceFile, ...] = ()

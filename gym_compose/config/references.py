@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from gym_compose.config.errors import ServerRefNotFoundError
 from gym_compose.config.instances import Recognised
 from gym_compose.config.model import ServerReference
 from gym_compose.wire.names import SERVER_TYPES, ServerType
+from gym_compose.wire.suggestions import close_or_all
 
 _AGENTS = "responses_api_agents"
 _ENVIRONMENTS = "environment_servers"
@@ -29,11 +29,7 @@ def check_reference(source: Recognised, field: str, reference: tuple[ServerType,
     names = [instance.name for instance in instances if instance.server_type == kind]
     if name in names:
         return
-    close = get_close_matches(name, names, n=3, cutoff=0.6)
-    if close:
-        hint = f"Did you mean: {', '.join(repr(match) for match in close)}?"
-    else:
-        hint = f"Available {kind}: {', '.join(repr(known) for known in sorted(names)) or '(none)'}."
+    hint = close_or_all(name, names, what=f"Available {kind}")
     if kind == _AGENTS and source.server_type == _ENVIRONMENTS:
         hint += (
             f" An agent that was renamed by a top-level _inherit_from is followed when it has one new name; for any other renaming"

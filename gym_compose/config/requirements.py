@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from gym_compose.wire.errors import InvalidInputError
 
@@ -14,6 +15,8 @@ _INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(?P<path>\S+)")
 _NAMED = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?(?P<name>nemo[-_.]gym|gym[-_.]compose)(?=$|[\s\[<>=!~@;,])", re.IGNORECASE)
 _CHECKOUT = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?(?:\./)?\.\./\.\.(?:/|\[|$)")
 """``-e ../../``: the root of a NeMo Gym checkout by its path."""
+_EXTRAS = re.compile(r"[/\s]*\[(?P<extras>[^\]]*)\]")
+_ELSEWHERE = ("git", "url", "path", "workspace", "index")
 
 
 class RequirementsError(InvalidInputError):
@@ -48,7 +51,7 @@ def split_runtime(lines: tuple[str, ...], where: Path) -> tuple[str | None, tupl
     for line in lines:
         match = _NAMED.match(line)
         if match:
-            named[re.sub(r"[-_.]+", "-", match["name"]).lower()] = line
+            named[_normal(match["name"])] = line
         elif _CHECKOUT.match(line):
             named["nemo-gym"] = line
         else:
@@ -62,12 +65,57 @@ def split_runtime(lines: tuple[str, ...], where: Path) -> tuple[str | None, tupl
     return next(iter(named), None), tuple(rest)
 
 
-def _project_dependencies(file: Path) -> tuple[str, ...]:
+def runtime_extras(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Extras that the lines ask of ``nemo-gym``, sorted: ``-e nemo-gym[dev,sandbox] @ ../..`` has two."""
+    found: set[str] = set()
+    for line in lines:
+        match = _NAMED.match(line) or _CHECKOUT.match(line)
+        extras = _EXTRAS.match(line, match.end()) or _EXTRAS.match(line, match.end() - 1) if match else None
+        if extras:
+            found.update(part.strip().lower() for part in extras["extras"].split(",") if part.strip())
+    return tuple(sorted(found))
+
+
+def override_lines(directory: Path) -> tuple[str, ...]:
+    """The lines of ``overrides.txt``, which NeMo Gym hands to the resolver; none without the file."""
+    file = directory / "overrides.txt"
+    return requirement_lines(file) if file.is_file() else ()
+
+
+def unindexed_dependencies(file: Path) -> tuple[tuple[str, str], ...]:
+    """(package, why) of a ``pyproject.toml``'s dependencies that an index does not give: ``[tool.uv.sources]`` names another place, or the
+    list is computed by code. Taken from the index all the same they would be a stranger's package of that name (contract-servers 7.1)."""
+    document = _project(file)
+    project = document.get("project")
+    dynamic = project.get("dynamic", []) if isinstance(project, dict) else []
+    found = [("dependencies", "they are computed by setup.py")] if isinstance(dynamic, list) and "dependencies" in dynamic else []
+    tool = document.get("tool")
+    uv = tool.get("uv") if isinstance(tool, dict) else None
+    sources = uv.get("sources") if isinstance(uv, dict) else None
+    for name, source in (sources if isinstance(sources, dict) else {}).items():
+        if _normal(name) in ("nemo-gym", "gym-compose"):
+            continue
+        place = next(
+            (f"{key} {item[key]}" for item in (source if isinstance(source, list) else [source]) for key in _ELSEWHERE if key in item), None
+        )
+        if place is not None:
+            found.append((name, f"[tool.uv.sources] takes it from {place}"))
+    return tuple(found)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _project(file: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RequirementsError(f"cannot be read: {error}.", where=str(file)) from error
-    project = document.get("project")
+
+
+def _project_dependencies(file: Path) -> tuple[str, ...]:
+    project = _project(file).get("project")
     dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
     if not (isinstance(dependencies, list) and all(isinstance(line, str) for line in dependencies)):
         raise RequirementsError("project.dependencies is not a list of strings.", where=str(file))

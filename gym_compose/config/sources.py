@@ -2,7 +2,7 @@
 
 Search order: the user's trees (extra roots, then the working directory), then our native servers, then an installed NeMo Gym. The first
 root that holds ``<server type>/<implementation>`` with a requirement file or a Dockerfile wins (contract-config 4.3). So a user may
-replace any server, and a server that both we and the wheel have runs native.
+replace any server, and a server that both we and the wheel have runs native, unless ``compose: {runtime: nemo-gym}`` turns the last two.
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gym_compose.config.entrypoint import Entrypoint, EntrypointError
 from gym_compose.config.model import ClassFlags, GymConfig, Origin, Runtime, ServerManifest, ServerSource, SourceFile
-from gym_compose.config.requirements import requirement_file, requirement_lines, split_runtime
+from gym_compose.config.nemo_gym import is_wheel_root
+from gym_compose.config.requirements import (
+    override_lines,
+    requirement_file,
+    requirement_lines,
+    runtime_extras,
+    split_runtime,
+    unindexed_dependencies,
+)
 from gym_compose.config.roots import search_roots as plain_roots
 from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.suggestions import close_matches
 
 MANIFEST_NAME = "gym_compose.yaml"
 _RANK: Mapping[Origin, int] = {"user": 0, "native": 1, "wheel": 2}
+_PEER_RANK: Mapping[Origin, int] = {"user": 0, "wheel": 1, "native": 2}
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "tests", "node_modules", "outputs"})
 _SKIPPED_SUFFIXES = (".pyc", ".pyo")
 
@@ -53,7 +62,8 @@ def search_roots(
     """The roots of ``config.roots.search_roots`` with where each comes from, for ``find_sources``.
 
     ``extra`` are ``--search-dir`` values; ``install_root`` is the directory that holds an installed ``nemo_gym``; ``native_root`` our
-    own ``servers`` tree. One of these two that is also named as a root keeps its origin: it is never the user's.
+    own ``servers`` tree. One of these two that is also named as a root keeps its origin: it is never the user's. Neither is a root that
+    holds an unpacked NeMo Gym wheel.
     """
     known: dict[Path, Origin] = {}
     if native_root is not None:
@@ -62,17 +72,19 @@ def search_roots(
         known.setdefault(install_root.resolve(), "wheel")
     found: dict[Path, SearchRoot] = {}
     for path in (*(root.resolve() for root in plain_roots(cwd, environ, extra=extra)), *known):
-        found.setdefault(path, SearchRoot(path, known.get(path, "user")))
+        found.setdefault(path, SearchRoot(path, known.get(path) or ("wheel" if is_wheel_root(path) else "user")))
     return tuple(found.values())
 
 
 def find_sources(config: GymConfig, roots: Sequence[SearchRoot]) -> dict[tuple[str, str], ServerSource]:
     """The snapshot of each server directory that ``config`` uses, by (server type, implementation).
 
+    ``compose: {runtime: nemo-gym}`` of the config prefers an installed NeMo Gym's servers to ours.
     Raises ServerDirectoryError naming the instance, close matches and the places searched; RequirementsError, EntrypointError.
     Only directories that are used are read.
     """
-    ordered = sorted(roots, key=lambda root: _RANK[root.origin])
+    rank = _PEER_RANK if config.extension.get("runtime") == "nemo-gym" else _RANK
+    ordered = sorted(roots, key=lambda root: rank[root.origin])
     entrypoints: dict[tuple[str, str], dict[str, str]] = {}
     for instance in config.instances:
         entrypoints.setdefault((instance.server_type, instance.implementation), {}).setdefault(instance.entrypoint, instance.name)
@@ -91,7 +103,8 @@ class _Tree:
     def source(self) -> ServerSource:
         hits = self._hits()
         root, directory = hits[0]
-        runtime, lines, flags = self._runtime(directory)
+        runtime, lines, extras, flags = self._runtime(directory)
+        file = requirement_file(directory) if runtime == "nemo-gym" else None
         return ServerSource(
             server_type=self.server_type,  # type: ignore[arg-type]  # the config's recogniser lets the four types through only
             implementation=self.implementation,
@@ -104,6 +117,9 @@ class _Tree:
             manifest=read_manifest(directory),
             shadowed=tuple(str(other) for _, other in hits[1:]),
             entrypoint_flags=tuple(flags.items()),
+            extras=extras,
+            overrides=override_lines(directory) if runtime == "nemo-gym" else (),
+            unindexed=unindexed_dependencies(file) if file is not None and file.name == "pyproject.toml" else (),
         )
 
     @property
@@ -136,18 +152,19 @@ class _Tree:
             details=("searched:", *(f"  {path}" for _, path in candidates)),
         )
 
-    def _runtime(self, directory: Path) -> tuple[Runtime, tuple[str, ...], dict[str, ClassFlags]]:
-        """The runtime, the requirement lines, and the class flags of each entry point."""
+    def _runtime(self, directory: Path) -> tuple[Runtime, tuple[str, ...], tuple[str, ...], dict[str, ClassFlags]]:
+        """The runtime, the requirement lines, the extras of the runtime, and the class flags of each entry point."""
         if (directory / "Dockerfile").is_file():
-            return "dockerfile", (), {}
+            return "dockerfile", (), (), {}
         file = requirement_file(directory)
-        named, lines = split_runtime(requirement_lines(file), file) if file else (None, ())
+        written = requirement_lines(file) if file else ()
+        named, lines = split_runtime(written, file) if file else (None, ())
         parsed = {name: self._entrypoint(directory, name) for name in self.entrypoints}
         if named is None:  # the requirements leave it open: the code that runs tells
             native = any(entrypoint.imports("gym_compose") for entrypoint in parsed.values())
             named = "gym-compose" if native else "nemo-gym"
         runtime: Runtime = "native" if named == "gym-compose" else "nemo-gym"
-        return runtime, lines, {name: entrypoint.flags for name, entrypoint in parsed.items()}
+        return runtime, lines, runtime_extras(written), {name: entrypoint.flags for name, entrypoint in parsed.items()}
 
     def _entrypoint(self, directory: Path, name: str) -> Entrypoint:
         file = directory / name

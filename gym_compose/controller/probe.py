@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
 
 import aiohttp
+
+from gym_compose.controller.lookup import DaemonResolver
 
 Outcome = Literal["answered", "tls", "invalid", "refused", "timeout", "unresolvable"]
 _READ_LIMIT = 65536
@@ -40,19 +41,16 @@ Probe = Callable[[str, float], Awaitable[ProbeResult]]
 class HttpProber:
     """Probes over one pooled session. An async context manager; ``probe`` is a ``Probe``.
 
-    Names are looked up at each new connection (a restarted container has a new address) in a thread pool of ``parallel``: a failing
-    lookup in a closed network blocks its thread for a second or more (platform.md). At most ``parallel`` probes run at once.
+    Names are looked up at each new connection: a restarted container has a new address. At most ``parallel`` probes run at once.
     Redirects are answers and are not followed. Proxies of the environment are not used: the servers are peers.
     """
 
     def __init__(self, parallel: int) -> None:
-        self._parallel = parallel
         self._session: aiohttp.ClientSession | None = None
         self._slots = asyncio.Semaphore(parallel)
 
     async def __aenter__(self) -> HttpProber:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._parallel, thread_name_prefix="lookup"))
-        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
+        connector = aiohttp.TCPConnector(limit=0, resolver=DaemonResolver(), use_dns_cache=False, keepalive_timeout=15)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
         return self
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gym_compose.driver.errors import AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError, RoutingError
-from gym_compose.tasks.agents import ROUTES_KEY, close_matches, dataset_agent_pins, resolve_dataset_agent
+from gym_compose.tasks.agents import ROUTES_KEY, dataset_agent_pins, resolve_dataset_agent
 from gym_compose.tasks.errors import DatasetAgentError, RowOptionsError
 from gym_compose.tasks.rows import AGENT_REF, ENVIRONMENT_SERVER, agent_of, source_of, taskset_of
 from gym_compose.wire.references import (
@@ -21,6 +21,7 @@ from gym_compose.wire.references import (
     referenced_name,
     server_blocks,
 )
+from gym_compose.wire.suggestions import close_or_all
 
 RoutingMode = Literal["agent", "legacy", "taskset"]
 PAIRING_KEY = "allow_unsupported_pairing"
@@ -95,7 +96,7 @@ class Router:
         if taskset is not None:
             routes = self.routes or {}
             if taskset not in routes:
-                raise ValueError(f"taskset {taskset!r} has no route in {ROUTES_KEY}. {close_matches(taskset, list(routes))}")
+                raise ValueError(f"taskset {taskset!r} has no route in {ROUTES_KEY}. {close_or_all(taskset, list(routes))}")
             return routes[taskset]
         if self.mode == "agent":
             return None
@@ -144,7 +145,7 @@ class Router:
         server = self.servers.get(name)
         if server is None:
             what = "is not an environment server" if name in self.config else "is not in the running config"
-            raise RoutingError(f"environment server {name!r} {what}.", hint=close_matches(name, list(self.servers)))
+            raise RoutingError(f"environment server {name!r} {what}.", hint=close_or_all(name, list(self.servers)))
         if key.agent is not None and server.agents and key.agent not in server.agents:
             raise RoutingError(
                 f"agent {key.agent!r} of the row is none of environment server {name!r}.", hint=f"It fronts {', '.join(server.agents)}."
@@ -183,7 +184,7 @@ class Router:
             raise RoutingError("the row names neither an agent nor a task_source.")
         if source not in self.config:
             known = [block.instance for block in server_blocks(self.config) if block.server_type in (RESOURCES_TYPE, AGENT_TYPE)]
-            raise RoutingError(f"task_source {source!r} is not in the running config.", hint=close_matches(source, known))
+            raise RoutingError(f"task_source {source!r} is not in the running config.", hint=close_or_all(source, known))
         if not has_server_type(self.config, source, AGENT_TYPE) and not has_server_type(self.config, source, RESOURCES_TYPE):
             raise RoutingError(f"task_source {source!r} is neither a resources server nor an agent.")
         pins = dataset_agent_pins(self.config, source)
@@ -205,7 +206,7 @@ class Router:
         if agent in self.config:
             raise RoutingError(f"{agent!r} is in the running config and is not an agent.")
         known = [block.instance for block in server_blocks(self.config, AGENT_TYPE)]
-        raise RoutingError(f"agent {agent!r} is not in the running config.", hint=close_matches(agent, known))
+        raise RoutingError(f"agent {agent!r} is not in the running config.", hint=close_or_all(agent, known))
 
     def _check_pairing(self, agent: str, source: str | None) -> None:
         """Whether the verifiers accept this agent's type (contract-data 1.6 e)."""

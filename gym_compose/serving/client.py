@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import orjson
@@ -251,6 +252,7 @@ class HttpClient:
         if cookies:
             sent["cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
         session = self._open()
+        shown = without_credentials(url)
         while True:
             connected: list[bool] = []
             _connected.set(connected)
@@ -263,23 +265,33 @@ class HttpClient:
                             headers=tuple((k.decode("latin-1"), v.decode("latin-1")) for k, v in answer.raw_headers),
                             body=body,
                             method=method,
-                            url=url,
+                            url=shown,
                         )
             except aiohttp.ClientConnectorError as error:
                 if error.errno in _LOCAL_ERRNOS:
-                    raise LocalResourceError(f"{method} {url}: {error}", method=method, url=url) from error
+                    raise LocalResourceError(f"{method} {shown}: {error}", method=method, url=shown) from error
                 # Refused, unreachable or unresolved: no byte was written, so the request may be sent.
                 pause = deadline.pause(self._options.connect_retry_seconds)
                 if deadline.expired or pause <= 0:
-                    raise PeerUnreachable(f"{method} {url}: no connection ({error})", method=method, url=url) from error
+                    raise PeerUnreachable(f"{method} {shown}: no connection ({error})", method=method, url=shown) from error
                 await asyncio.sleep(pause)
             except TimeoutError as error:
                 purpose = f" ({deadline.purpose})" if deadline.purpose else ""
                 if not connected:
-                    raise PeerUnreachable(f"{method} {url}: no connection in time{purpose}", method=method, url=url) from error
-                raise PeerTimeout(f"{method} {url}: no answer in time{purpose}", method=method, url=url) from error
+                    raise PeerUnreachable(f"{method} {shown}: no connection in time{purpose}", method=method, url=shown) from error
+                raise PeerTimeout(f"{method} {shown}: no answer in time{purpose}", method=method, url=shown) from error
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, OSError) as error:
-                raise PeerDropped(f"{method} {url}: connection broke ({type(error).__name__}: {error})", method=method, url=url) from error
+                raise PeerDropped(
+                    f"{method} {shown}: connection broke ({type(error).__name__}: {error})", method=method, url=shown
+                ) from error
+
+
+def without_credentials(url: str) -> str:
+    """``url`` for messages and logs: some endpoints take their key in the query or as a user's password, so both are left out."""
+    if "?" not in url and "@" not in url:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def encode(value: Any) -> bytes:

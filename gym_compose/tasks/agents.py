@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from gym_compose.tasks.errors import DatasetAgentError
@@ -17,6 +16,7 @@ from gym_compose.wire.references import (
     referenced_name,
     server_blocks,
 )
+from gym_compose.wire.suggestions import close_or_all
 
 ROUTES_KEY = "environment_server_routes"
 
@@ -81,7 +81,7 @@ def _of_taskset(config: Mapping[str, Any], instance: str, pin: str | None, tasks
     top = config.get(target)
     servers = top.get(ENVIRONMENT_TYPE) if isinstance(top, Mapping) else None
     if not isinstance(servers, Mapping) or len(servers) != 1:
-        close = close_matches(target, [block.instance for block in server_blocks(config, ENVIRONMENT_TYPE)])
+        close = close_or_all(target, [block.instance for block in server_blocks(config, ENVIRONMENT_TYPE)])
         raise DatasetAgentError(f"the route of taskset {taskset!r} leads to {target!r}, which is not one environment server", hint=close)
     server = next(iter(servers.values()))
     if not isinstance(server, Mapping):
@@ -112,11 +112,3 @@ def _of_taskset(config: Mapping[str, Any], instance: str, pin: str | None, tasks
             f"is bound to {referenced_name(server, 'resources_server') or 'none'}"
         )
     return environment_server_attributed_agent(server)
-
-
-def close_matches(name: str, known: list[str]) -> str:
-    """``Did you mean …?`` with up to three close names, or the list of what exists."""
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
-    if close:
-        return f"Did you mean {' or '.join(close)}?"
-    return f"There is: {', '.join(sorted(known)) or '(none)'}."

@@ -32,10 +32,17 @@ class GymComposeError(Exception):
         self.details = details
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.message}" if self.where else self.message
+        """``where: message. hint`` on one line, with its full stop whether or not the message has one."""
+        message = _one_line(self.message)
+        text = f"{_one_line(self.where)}: {message}" if self.where else message
         if not self.hint:
             return text
-        return f"{text} {self.hint}" if text.endswith((".", "!", "?", ":")) else f"{text}. {self.hint}"
+        return f"{text}{'' if text.endswith(('.', '!', '?', ':')) else '.'} {_one_line(self.hint)}"
+
+
+def _one_line(text: str) -> str:
+    """A message may quote what others wrote: a parser's words, a key, a value."""
+    return " ".join(filter(None, (line.strip() for line in text.splitlines())))
 
 
 class UsageError(GymComposeError):

@@ -43,13 +43,15 @@ def environment_server_agent_refs(block: Mapping[str, Any]) -> tuple[AgentRefere
     """
     found = []
     for field, value in block.items():
-        if not isinstance(value, Mapping):
-            continue
-        kind = value.get("type")
-        if kind == AGENT_TYPE or (field == _AGENT_SERVER_FIELD and kind is None):
+        if isinstance(value, Mapping) and refers_to_agent(field, value.get("type")):
             name = value.get("name")
-            found.append(AgentReference(field, name if isinstance(name, str) else None))
+            found.append(AgentReference(field, None if name is None else str(name)))
     return tuple(found)
+
+
+def refers_to_agent(field: Any, kind: Any) -> bool:
+    """The rule itself: whether a mapping with this ``type`` under this field refers to an agent. ``???`` is as good as no type."""
+    return bool(kind == AGENT_TYPE or (field == _AGENT_SERVER_FIELD and kind in (None, "???")))
 
 
 def environment_server_agent_names(block: Mapping[str, Any]) -> tuple[str, ...]:
@@ -60,14 +62,14 @@ def environment_server_agent_names(block: Mapping[str, Any]) -> tuple[str, ...]:
 def environment_server_attributed_agent(block: Mapping[str, Any]) -> str | None:
     """The agent to which an environment server's rollouts are attributed.
 
-    The name of ``agent_server`` when that is a mapping, whatever its type; else the only agent reference; else None.
+    The name of ``agent_server`` when that is a mapping, whatever its type; else that of the only reference with a name; else None.
     """
     primary = block.get(_AGENT_SERVER_FIELD)
     if isinstance(primary, Mapping):
         name = primary.get("name")
-        return name if isinstance(name, str) else None
-    references = environment_server_agent_refs(block)
-    return references[0].name if len(references) == 1 else None
+        return None if name is None else str(name)
+    named = [reference.name for reference in environment_server_agent_refs(block) if reference.name is not None]
+    return named[0] if len(named) == 1 else None
 
 
 def server_blocks(config: Mapping[str, Any], server_type: ServerType | None = None) -> Iterator[ServerBlock]:

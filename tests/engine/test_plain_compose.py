@@ -10,11 +10,14 @@ import httpx
 import pytest
 import yaml
 
+from gym_compose.project.ports import free_port
+
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 def test_plain_docker_compose_starts_shows_and_stops_what_was_built(cli: Any) -> None:
-    built = cli("compose", "build", "--config", cli.small_config(), "-p", "plain-test", "++head_server.port=0")
+    port = free_port()
+    built = cli("compose", "build", "--config", cli.small_config(), "-p", "plain-test", f"++head_server.port={port}")
     assert built.code == 0, built.text
     file = cli.cwd / ".gym" / "plain-test" / "compose.yaml"
     document = yaml.safe_load(file.read_text())
@@ -32,7 +35,7 @@ def test_plain_docker_compose_starts_shows_and_stops_what_was_built(cli: Any) ->
     try:
         compose("up", "--detach")
         address = compose("port", "head", "11001").strip()
-        assert address.startswith("127.0.0.1:")
+        assert address == f"127.0.0.1:{port}"
 
         def ready() -> bool:
             try:

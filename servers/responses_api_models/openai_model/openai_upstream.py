@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
@@ -80,7 +81,7 @@ class Endpoint:
             return await self._post(path, body, missing_path_is_final)
 
     async def _post(self, path: str, body: Json, missing_path_is_final: bool) -> Json:
-        url = f"{self.base_url.rstrip('/')}{path}"
+        url = address(self.base_url, path)
         headers = {**self.headers, "authorization": f"Bearer {self.api_key}"}
         for attempt in range(1, self.attempts + 1):
             if self._stopped is not None:
@@ -113,6 +114,15 @@ class Endpoint:
         # Masked before it is cut: half a key would not be recognised.
         body = self._redactor.text(reply.text)[:_EXCERPT]
         return self._redactor.text(f"{lead} {reply.method} {reply.url} answered {reply.status}: {body}".strip())
+
+
+def address(base_url: str, path: str) -> str:
+    """``path`` below ``base_url``, whose query (some gateways want their key there) stays behind it.
+
+    A user and password in the URL are left out: a request has one Authorization header, and that one carries the API key.
+    """
+    parts = urlsplit(base_url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/") + path, parts.query, ""))
 
 
 def is_dead_key(status: int, body: bytes) -> bool:

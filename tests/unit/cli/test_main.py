@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gym_compose.cli import compose, env, main
-from gym_compose.cli.console import Console, error_text
+from gym_compose.cli.console import Console
 from gym_compose.cli.translate import Invocation
 from gym_compose.config.errors import ConfigPathNotFoundError, OverrideError
 from gym_compose.wire.errors import (
@@ -92,10 +92,11 @@ def test_an_override_error_goes_to_stderr_as_hydras_do(streams: Streams, tmp_pat
         (GymComposeError("broken.", hint="Mend it."), "broken. Mend it."),
         (GymComposeError("broken", where="a.yaml:3", hint="Mend it."), "a.yaml:3: broken. Mend it."),
         (OverrideError("is it?", token="a", hint="No."), "override 'a': is it? No."),
+        (GymComposeError("found:\n  character '\t'\n", where="a\nb", hint="Mend\nit."), "a b: found: character '\t' Mend it."),
     ],
 )
 def test_error_text_is_one_line_of_sentences(error: GymComposeError, text: str) -> None:
-    assert error_text(error) == text
+    assert str(error) == text
 
 
 def test_any_other_exception_keeps_its_traceback(streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_which_error_comes_first(world: World, tree: dict[str, Any], words: str)
 
 
 def test_a_close_name_is_suggested(world: World) -> None:
-    with pytest.raises(ConfigInterpolationError, match="Did you mean: 'policy_base_url'"):
+    with pytest.raises(ConfigInterpolationError, match="Did you mean 'policy_base_url'"):
         world.resolve({"a": "${policy_base_ulr}", "policy_base_url": "x"})
 
 

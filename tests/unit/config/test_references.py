@@ -38,7 +38,7 @@ def test_a_close_match_is_suggested(world: World) -> None:  # E45
         world.resolve({**world.MODEL, **world.RESOURCES, **wrong})
     text = str(caught.value)
     assert text.startswith("server instance 'a': the field 'resources_server' refers to resources_servers/'rsx'")
-    assert "Did you mean: 'rs'?" in text
+    assert "Did you mean 'rs'?" in text
     assert "\n" not in text
 
 

@@ -67,7 +67,7 @@ def test_taskset_mode_refuses_flat_rows(blocks: Any) -> None:
 
 
 def test_a_taskset_without_route_is_named_with_a_close_one(blocks: Any) -> None:
-    with pytest.raises(ValueError, match=r"'tsx'.*Did you mean ts"):
+    with pytest.raises(ValueError, match=r"'tsx'.*Did you mean 'ts"):
         Router(addressed(blocks.default())).choose({"task_id": {"taskset": "tsx", "task_id": "1"}, "task_input": None})
 
 
@@ -101,13 +101,13 @@ def test_a_row_is_placed_and_named(blocks: Any, fields: dict[str, Any], expected
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"agent": "aa"}, r"'aa' is not in the running config.*Did you mean a"),
+        ({"agent": "aa"}, r"'aa' is not in the running config.*Did you mean 'a"),
         ({"agent": "rs"}, r"'rs' is in the running config and is not an agent"),
-        ({"server": "nativ"}, r"'nativ' is not in the running config.*Did you mean native"),
+        ({"server": "nativ"}, r"'nativ' is not in the running config.*Did you mean 'native"),
         ({"server": "rs"}, r"'rs' is not an environment server"),
         ({"server": "a_env", "agent": "b"}, r"'b' of the row is none of environment server 'a_env'.*fronts a"),
         ({"server": "native", "task_source": "rs2"}, r"task_source 'rs2'.*That is 'rs'"),
-        ({"task_source": "rss"}, r"'rss' is not in the running config.*Did you mean rs"),
+        ({"task_source": "rss"}, r"'rss' is not in the running config.*Did you mean 'rs"),
         ({"task_source": "a_env"}, r"'a_env' is neither a resources server nor an agent"),
         ({}, r"neither an agent nor a task_source"),
     ],

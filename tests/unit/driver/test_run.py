@@ -359,7 +359,7 @@ class TestNothingIsTouchedBeforeAllIsChecked:
     @pytest.mark.parametrize(
         ("rows", "changes", "error", "text"),
         [
-            ([{"agent_ref": {"name": "aa"}, "responses_create_params": {}}], {}, RoutingError, "Did you mean a"),
+            ([{"agent_ref": {"name": "aa"}, "responses_create_params": {}}], {}, RoutingError, "Did you mean 'a"),
             ([{"task_id": {"taskset": "tz", "task_id": "1"}, "task_input": None}], {}, RowError, "'tz'"),
             ([{"agent_ref": {"name": "a"}}], {}, RowError, "responses_create_params is missing"),
             ([{"responses_create_params": {}}], {}, InvalidInputError, "no agent for rows 0"),
@@ -370,7 +370,7 @@ class TestNothingIsTouchedBeforeAllIsChecked:
                 [{"responses_create_params": {}}],
                 {"environment_routing_mode": "legacy", "environment_server_name": "a_envv"},
                 RoutingError,
-                "Did you mean a_env",
+                "Did you mean 'a_env",
             ),
             (
                 [{"responses_create_params": {}}],

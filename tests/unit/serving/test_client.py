@@ -224,3 +224,12 @@ async def test_many_calls_at_once_share_the_pool() -> None:
         replies = await asyncio.gather(*(client.request("POST", url, json={}) for _ in range(500)))
     assert {one.status for one in replies} == {200}
     assert len(server.requests) == 500
+
+
+@pytest.mark.parametrize("url", ["http://user:secret-one@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=secret-one"])
+async def test_an_error_does_not_show_what_a_url_keeps_secret(url: str) -> None:
+    async with HttpClient() as client:
+        with pytest.raises(PeerUnreachable) as caught:
+            await client.request("GET", url, deadline=Deadline.after(0.05))
+    assert "127.0.0.1:1/v1" in str(caught.value)
+    assert "secret-one" not in f"{caught.value} {caught.value.url}"

@@ -9,7 +9,16 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from openai_upstream import Endpoint, EndpointError, MissingPathError, PermanentEndpointError, error_codes, is_dead_key, is_missing_path
+from openai_upstream import (
+    Endpoint,
+    EndpointError,
+    MissingPathError,
+    PermanentEndpointError,
+    address,
+    error_codes,
+    is_dead_key,
+    is_missing_path,
+)
 
 from gym_compose.serving.client import HttpClient, PeerDropped
 
@@ -179,3 +188,17 @@ def test_verdicts_on_statuses() -> None:
     assert not is_dead_key(401, b'{"error":{"code":"expired"}}')
     assert not is_missing_path(404, b'{"error":{"code":"model_not_found"}}')
     assert is_missing_path(405, b"")
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("http://host/v1", "http://host/v1/responses"),
+        ("http://host:8000/v1/", "http://host:8000/v1/responses"),
+        ("https://host", "https://host/responses"),
+        ("https://host/v1?api-key=k&v=2", "https://host/v1/responses?api-key=k&v=2"),
+        ("https://user:p@ss@host:1/v1", "https://host:1/v1/responses"),
+    ],
+)
+def test_the_path_stands_below_the_base_url_and_before_its_query(base_url: str, expected: str) -> None:
+    assert address(base_url, "/responses") == expected
