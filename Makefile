@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 DEMO_CONFIG := $(if $(POLICY_BASE_URL),configs/quickstart_endpoint.yaml,configs/quickstart.yaml)
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench peer clean
 
 setup:
 	@bash images/setup.sh "$(PYTHON)" "$(VENV)"
@@ -28,6 +28,18 @@ check: setup
 
 bench: setup
 	@$(BIN)/python -m bench
+
+# NeMo Gym's own servers in our images: `make peer` all of the list (hours), `make peer NAME...` those; writes docs/peer-servers.md.
+peer: setup
+	@$(BIN)/python -m bench.peer $(PEER_NAMES)
+
+ifeq (peer,$(firstword $(MAKECMDGOALS)))
+PEER_NAMES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+ifneq (,$(PEER_NAMES))
+.PHONY: $(PEER_NAMES)
+$(PEER_NAMES): ;@:
+endif
+endif
 
 clean:
 	@if [ -x $(BIN)/gym-compose ]; then $(BIN)/gym-compose compose down --all; fi

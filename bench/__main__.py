@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import command_line, quickstart, scripted
+from bench import command_line, config, quickstart, scripted
 from bench.figure import Figure, print_table
 from bench.gym import Gym
 from gym_compose.project.assets import root
@@ -23,7 +23,7 @@ def main() -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
         gym = Gym(Path(directory))
-        sources = [command_line.figures(gym), scripted.figures(gym, root())]
+        sources = [command_line.figures(gym), config.figures(gym), scripted.figures(gym, root())]
         if not arguments.no_docker:
             servers = quickstart.copy_servers(root() / "servers", Path(directory) / "trees")
             sources.append(quickstart.figures(gym, servers))

@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from gym_compose.wire.errors import InvalidInputError
+from gym_compose.wire.errors import GymComposeError, InvalidInputError
 from gym_compose.wire.names import SERVER_TYPES
+from gym_compose.wire.suggestions import did_you_mean
 
 Kind = Literal["environment", "benchmark"]
 _TREES: tuple[tuple[Kind, str], ...] = (("environment", "environments"), ("benchmark", "benchmarks"))
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 class CatalogError(InvalidInputError):
     """A manifest that says another name or kind than its place, or a name that is not unique."""
+
+
+class UnknownComponentError(GymComposeError):
+    """A name that no component has."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,25 @@ def workloads(roots: Sequence[Path]) -> list[Workload]:
             if (workload.kind, bare) not in claimed:
                 found.setdefault((workload.kind, workload.name), workload)
     return sorted(found.values(), key=lambda workload: (workload.name.casefold(), workload.name, workload.kind))
+
+
+def find_workload(name: str, kind: str | None, found: Sequence[Workload]) -> Workload:
+    """The workload of this name among ``found``. Raises UnknownComponentError, and CatalogError when both kinds have the name."""
+    of_name = [workload for workload in found if workload.name == name]
+    of_kind = [workload for workload in of_name if kind in (None, workload.kind)]
+    if of_name and not of_kind:
+        other = of_name[0].kind
+        raise UnknownComponentError(f"'{name}' is of kind {other}, not {kind}.", hint=f"Try gym list {other}s {name}.")
+    if not of_name:
+        raise unknown(kind or "environment", name, [workload.name for workload in found if kind in (None, workload.kind)])
+    if len(of_kind) > 1:
+        raise CatalogError(f"'{name}' is an environment and a benchmark.", hint="Say which with --kind.")
+    return of_kind[0]
+
+
+def unknown(noun: str, name: str, names: Sequence[str]) -> UnknownComponentError:
+    """The error for a name that is not there."""
+    return UnknownComponentError(f"unknown {noun} '{name}'.", hint=did_you_mean(name, names))
 
 
 def agents(roots: Sequence[Path]) -> dict[str, Agent]:

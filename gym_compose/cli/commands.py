@@ -169,19 +169,24 @@ _NATIVE: dict[str, Command] = {
         examples=(f"gym env resolve {_QUICKSTART}", f"gym env resolve {_QUICKSTART} --explain policy_model"),
     ),
     "env validate": Command(
-        "check a config without starting anything",
-        Native("env:validate", "a workload NAME or --manifest is handed"),
+        "check a config, or a workload's manifest and data, without starting anything",
+        Native("validate:run"),
         "validate",
         (
             WORKLOAD,
             KIND,
-            Value("manifest", "manifest file to check", key="manifest_path", quoted=True),
-            Switch("sync", "write composition mirrors", key="sync"),
+            Value("manifest", "manifest file to check", metavar="PATH", key="manifest_path", quoted=True),
+            Switch("sync", "write what the manifest mirrors of its config anew", key="sync"),
             Switch("strict", "fail where only a model is missing", key="strict"),
             JSON,
             *START,
         ),
         parses=True,
+        examples=(
+            f"gym env validate {_QUICKSTART} --strict",
+            "gym env validate aime24",
+            "gym env validate --manifest manifest.yaml --sync",
+        ),
     ),
     "env prefetch": Command(
         "make the images of a config before they are needed",

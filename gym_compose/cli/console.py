@@ -7,7 +7,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from gym_compose.cli.messages import MessageStream
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -30,7 +32,9 @@ class Console:
         """The process's streams; NO_COLOR (any value) and TERM=dumb are respected."""
         out, err = stdout or sys.stdout, stderr or sys.stderr
         dumb = environ.get("TERM") == "dumb"
-        return cls(out, err, interactive=err.isatty() and not dumb, color=not environ.get("NO_COLOR") and not dumb)
+        return cls(
+            out, cast("TextIO", MessageStream(err)), interactive=err.isatty() and not dumb, color=not environ.get("NO_COLOR") and not dumb
+        )
 
     def out(self, text: str = "") -> None:
         """One line of data."""

@@ -1,4 +1,4 @@
-"""``gym env …``: start, status, resolve, validate, prefetch."""
+"""``gym env …``: start, status, resolve, prefetch (``validate`` has a module of its own)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import copy
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gym_compose.cli.console import Console
@@ -95,34 +94,6 @@ _LINE_WIDTH = 10_000
 """Values are not folded: a folded path or URL cannot be searched for."""
 
 
-def validate(call: Invocation, console: Console) -> int:
-    """``gym env validate``: what can be checked without starting: merge, references, directories, images, datasets."""
-    if call.args.onboarding_name or call.args.manifest:
-        from gym_compose.cli.command import Handed
-        from gym_compose.cli.peer import hand_over
-
-        return hand_over("env validate NAME", Handed("manifests belong to NeMo Gym."), call.argv, console)
-    if call.args.kind or call.args.sync or call.json:
-        raise GymComposeError("--kind, --sync and --json need a workload NAME or --manifest.")
-    session = Session(call, console)
-    from gym_compose.config import ConfigError
-
-    try:
-        project = session.load(engine=session.docker())
-    except ConfigError as error:
-        if call.args.strict:
-            raise
-        config = _without_model(session, error)
-        console.err(f"Warning: valid only with a model: {error}")
-        console.out(f"Configuration is valid: {len(config.instances)} servers.")
-        return 0
-    for dataset in project.deployment.datasets:
-        if dataset.sha256 is None:
-            console.err(f"Warning: dataset {dataset.name} ({dataset.type}) of {dataset.instance} is not on disk: {dataset.path}")
-    console.out(f"Configuration is valid: {len(project.config.instances)} servers.")
-    return 0
-
-
 def prefetch(call: Invocation, console: Console) -> int:
     """``gym env prefetch``: the images of the config, in place of NeMo Gym's virtual environments."""
     from gym_compose.cli.compose import build_images
@@ -176,26 +147,6 @@ def hidden(config: GymConfig, environ: Mapping[str, str]) -> dict[str, Any]:
                 node = node[step]
             node[path[-1]] = MASK
     return shown
-
-
-def _without_model(session: Session, first: GymComposeError) -> GymConfig:
-    """The config with a stand-in for the policy model. Raises ``first`` when that does not help."""
-    from gym_compose.config import NO_MODEL, ConfigError, find_sources
-    from gym_compose.config.dummy import DUMMY
-    from gym_compose.config.roots import installed_root, native_root
-    from gym_compose.config.sources import search_roots
-
-    try:
-        config = load_only(session, initial=NO_MODEL)
-    except ConfigError:
-        raise first from None
-    known = tuple(instance for instance in config.instances if instance.implementation != DUMMY)
-    if not known:
-        raise first from None
-    config = replace(config, instances=known)
-    roots = search_roots(session.cwd, session.call.environ, install_root=installed_root(), native_root=native_root() / "servers")
-    find_sources(config, roots)
-    return config
 
 
 def _explain(session: Session, key: str) -> int:

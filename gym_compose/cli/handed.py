@@ -64,6 +64,13 @@ def _env_test(args: argparse.Namespace, tokens: Tokens) -> str:
     return "test_all"
 
 
+def _health_check(_: argparse.Namespace, tokens: Tokens) -> str:
+    strange = [token for token in tokens if not token.startswith("+json=")]
+    if strange:
+        raise UsageError(f"health-check reads a directory, no config: {' '.join(strange)} has no place here.")
+    return "health_check_rollouts"
+
+
 def _by_storage(hf: str, gitlab: str) -> Callable[[argparse.Namespace, Tokens], str]:
     return lambda args, _: hf if args.storage == "hf" else gitlab
 
@@ -185,7 +192,7 @@ HANDED: dict[str, Command] = {
     "eval health-check": Command(
         "look for broken rollouts in a run directory",
         Handed("failures of a run stand in its _failures.jsonl, by kind."),
-        "health_check_rollouts",
+        _health_check,
         (
             Positional("run_dir", "directory of the run", metavar="RUN_DIR", nargs=None),
             Local("rollouts-file", "rollouts file (default: rollouts.jsonl)", metavar="PATH", options=(("dest", "rollout_file"),)),

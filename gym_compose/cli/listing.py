@@ -11,15 +11,9 @@ from typing import Any
 from gym_compose.cli import catalog
 from gym_compose.cli.console import Console
 from gym_compose.cli.translate import Invocation
-from gym_compose.wire.errors import GymComposeError
-from gym_compose.wire.suggestions import did_you_mean
 
 _CUTOFF = 0.70
 _FILTERS = ("domain", "kind", "modality", "licensing", "status", "lifecycle")
-
-
-class UnknownComponentError(GymComposeError):
-    """``gym list TYPE NAME`` of a name that is not there."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ def run(call: Invocation, console: Console) -> int:
     given = {key: getattr(call.args, key, None) for key in _FILTERS}
     if getattr(call.args, "component_type", None) == "environments":  # said so in a search, it means the kind; in a list, the catalog
         given["kind"] = "environment"
-    request = Request(_roots(call), console, name, {key: value for key, value in given.items() if value is not None})
+    request = Request(component_roots(call), console, name, {key: value for key, value in given.items() if value is not None})
     listing = _LISTINGS[kind](request)
     if name:
         return _show_one(listing.inspect(name), console, json=call.json)
@@ -123,17 +117,7 @@ def _workload_row(workload: catalog.Workload) -> dict[str, Any]:
 
 
 def _workload_in_full(name: str, kind: str | None, found: Sequence[catalog.Workload]) -> dict[str, Any]:
-    of_name = [workload for workload in found if workload.name == name]
-    of_kind = [workload for workload in of_name if kind in (None, workload.kind)]
-    if of_name and not of_kind:
-        other = of_name[0].kind
-        raise UnknownComponentError(f"'{name}' is of kind {other}, not {kind}.", hint=f"Try gym list {other}s {name}.")
-    if not of_name:
-        pool = [workload.name for workload in found if kind in (None, workload.kind)]
-        raise _unknown(kind or "environment", name, pool)
-    if len(of_kind) > 1:
-        raise catalog.CatalogError(f"'{name}' is an environment and a benchmark.", hint="Say which with --kind.")
-    workload = of_kind[0]
+    workload = catalog.find_workload(name, kind, found)
     details: dict[str, str] = {"config": str(workload.config.resolve())}
     fields = {
         "status": workload.status,
@@ -233,12 +217,8 @@ def _name_and_text(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _known(noun: str, name: str, found: Mapping[str, Any]) -> Any:
     if name not in found:
-        raise _unknown(noun, name, list(found))
+        raise catalog.unknown(noun, name, list(found))
     return found[name]
-
-
-def _unknown(noun: str, name: str, names: Sequence[str]) -> UnknownComponentError:
-    return UnknownComponentError(f"unknown {noun} '{name}'.", hint=did_you_mean(name, names))
 
 
 def _with_value(description: str | None, blocks: Sequence[catalog.ServerBlock]) -> str | None:
@@ -268,7 +248,7 @@ def _cell(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _roots(call: Invocation) -> tuple[Path, ...]:
+def component_roots(call: Invocation) -> tuple[Path, ...]:
     from gym_compose.config.roots import installed_root, native_roots, search_roots
 
     installed = installed_root()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from gym_compose.cli.command import Handed, Native, Refused
 from gym_compose.cli.console import Console
@@ -118,17 +118,21 @@ def _last_roots() -> tuple[Path, ...]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM does what Ctrl+C does: stop in order, leave nothing. (NeMo Gym's default action orphans its servers.)"""
+    """SIGTERM and a terminal that is closed (SIGHUP, unless nohup) do what Ctrl+C does: stop in order, leave nothing. (NeMo Gym's default
+    action orphans its servers.)"""
 
-    try:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:  # not the main thread: whoever called us owns the signals
-        yield
-        return
+    before: dict[int, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            try:
+                before[number] = signal.signal(number, signal.default_int_handler)
+            except ValueError:  # not the main thread: whoever called us owns the signals
+                break
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for taken, handler in before.items():
+            signal.signal(taken, handler)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ class GymArgumentParser(argparse.ArgumentParser):
             message = f"{message}. {hint}" if hint else message
         super().error(message)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # `--flag=--` is a value; before 3.13 argparse takes it for the end of options and gives an empty list.
+        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
+            return self._get_value(action, "--")  # type: ignore[attr-defined,unused-ignore]
+        return super()._get_values(action, arg_strings)  # type: ignore[misc,unused-ignore]
+
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         # argparse's own hook for abbreviations; each tuple starts with its action (Python 3.11 to 3.14).
         found = super()._get_option_tuples(option_string)

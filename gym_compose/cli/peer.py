@@ -26,15 +26,21 @@ def is_installed() -> bool:
 def hand_over(name: str, place: Handed, argv: Sequence[str], console: Console) -> int:
     """Run ``gym ARGV`` with NeMo Gym's CLI in this process, saying so in one line on stderr. Returns its exit status.
 
-    Raises NotOursError with the reason where NeMo Gym is not installed.
+    Raises NotOursError with the reason where NeMo Gym is not installed, or cannot be loaded.
     """
     if not is_installed():
         raise NotOursError(f"gym {name} is NeMo Gym's, which is not installed here; {place.reason}", hint="pip install nemo-gym gives it.")
     console.err(f"gym {name}: handed to NeMo Gym's own CLI.")
+    try:
+        peer = importlib.import_module(_MODULE)
+    except ImportError as error:
+        raise NotOursError(
+            f"NeMo Gym's CLI cannot be loaded: {error}", where=_MODULE, hint="Is nemo-gym installed whole, and 0.7.0 or near it?"
+        ) from error
     saved = sys.argv
     sys.argv = ["gym", *argv]
     try:
-        importlib.import_module(_MODULE).main()
+        peer.main()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     finally:

@@ -42,6 +42,13 @@ class _States:
     def __init__(self) -> None:
         self.rows: dict[str, str] = {}
         self.services: tuple[str, ...] = ()
+        self.told: set[str] = set()
+
+    def warnings(self, report: HealthReport) -> list[str]:
+        """Those of the head that were not told yet."""
+        new = [warning for warning in report.warnings if warning not in self.told]
+        self.told.update(new)
+        return new
 
     def plan(self, actions: Sequence[PlannedAction]) -> None:
         self.rows = {action.service: _SHOWN[action.action] for action in actions}
@@ -78,9 +85,14 @@ class PlainProgress:
         self._console.err("plan: " + (", ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing to do"))
 
     def health(self, report: HealthReport) -> None:
+        endpoints = {item.name: item.url for item in report.waiting if item.kind == "model_endpoint"}
         for name, state in self._states.health(report):
             if state == "ready":
                 self._console.err(f"{name}: ready")
+            elif name in endpoints:
+                self._console.err(f"{name}: {state} ({endpoints[name]})")
+        for warning in self._states.warnings(report):
+            self._console.err(f"Warning: {warning}")
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -107,6 +119,8 @@ class LiveProgress:
     def health(self, report: HealthReport) -> None:
         if self._states.health(report):
             self._draw()
+        for warning in self._states.warnings(report):
+            self._rich.print(f"Warning: {warning}", markup=False)
 
     def __enter__(self) -> LiveProgress:
         from rich.live import Live

@@ -53,6 +53,7 @@ class Stop:
     stderr: str = ""
     version: bool = False
     json: bool = False
+    overrides: tuple[str, ...] = ()
 
 
 def translate(
@@ -92,7 +93,7 @@ def _translate(
     if wrong:
         here.error(wrong)
     if args.version:
-        return Stop(0, version=True, json=args.json)
+        return Stop(0, version=True, json=args.json, overrides=tuple(extras))
     command: Command | None = args.command
     if command is None:
         here.print_help()
@@ -192,7 +193,7 @@ def resolve_command(
     found = translate(argv, cwd=Path(cwd), environ=environ, roots=[Path(root) for root in roots], last=last)
     if isinstance(found, Stop):
         if found.version:
-            return ResolvedCommand("version", ("+json=true",) if found.json else ())
+            return ResolvedCommand("version", (*(("+json=true",) if found.json else ()), *found.overrides))
         return ResolvedCommand(exit=found.exit_status, message=found.stderr)
     if not found.command.parses:
         return ResolvedCommand(found.target, found.overrides)

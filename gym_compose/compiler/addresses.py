@@ -12,7 +12,7 @@ from gym_compose.compiler import document as doc
 from gym_compose.compiler.errors import dotted
 from gym_compose.compiler.slug import InstanceNames
 from gym_compose.config.model import GymConfig, KeyPath
-from gym_compose.wire.names import CONTAINER_HOME, HEAD_ALIAS, HEAD_PORT_INSIDE, SERVER_PORT, EngineName
+from gym_compose.wire.names import CONTAINER_HOME, HEAD_ALIAS, HEAD_PORT_INSIDE, RELAY_SERVICE, SERVER_PORT, EngineName
 
 HOST_GATEWAY_NAME = "host.docker.internal"
 LOOPBACK = "127.0.0.1"
@@ -56,18 +56,34 @@ def assign_addresses(config: GymConfig, names: Mapping[str, InstanceNames], targ
     return addresses
 
 
-def address_config(config: GymConfig, addresses: Mapping[str, Address], target: EngineName, head_port: int) -> Addressed:
+def host_ports(config: GymConfig) -> dict[int, KeyPath]:
+    """The ports of this host that loopback URLs of the config name, each with the first key that names it."""
+    found: dict[int, KeyPath] = {}
+    for path, value in doc.walk(doc.plain(config.resolved)):
+        if isinstance(value, str) and _is_base_url(path) and turn_loopback(value) is not None:
+            found.setdefault(_port_number(value), path)
+    return found
+
+
+def address_config(
+    config: GymConfig,
+    addresses: Mapping[str, Address],
+    target: EngineName,
+    head_port: int,
+    relayed: frozenset[int] = frozenset(),
+) -> Addressed:
     """A plain copy of the resolved config in which every address works where the servers run.
 
     Server blocks get ``host`` and ``port`` (contract-config 1.14), ``head_server`` the head's inner listener. For Docker, loopback URLs in
     fields whose name ends in ``base_url`` or ``base_urls``, lists too, become the host gateway's: a loopback URL in a config means the host
-    (decision 16). Raises ValueNotPortableError for a value that cannot be written as JSON.
+    (decision 16); ``relayed`` are the ports that a relay takes there. Raises ValueNotPortableError for a value that cannot be written as
+    JSON.
     """
     document: dict[str, Any] = doc.plain(config.resolved)
     host_urls: list[KeyPath] = []
     notes: list[tuple[str, str]] = []
     if target == "docker":
-        host_urls, notes = _turn_to_gateway(config, document)
+        host_urls, notes = _turn_to_gateway(config, document, relayed)
         document.update({key: value for key, value in _DIRECTORIES.items() if key in document})
     for instance in config.instances:
         address = addresses[instance.name]
@@ -81,7 +97,7 @@ def address_config(config: GymConfig, addresses: Mapping[str, Address], target: 
     return Addressed(document, tuple(host_urls), tuple(notes))
 
 
-def _turn_to_gateway(config: GymConfig, document: dict[str, Any]) -> tuple[list[KeyPath], list[tuple[str, str]]]:
+def _turn_to_gateway(config: GymConfig, document: dict[str, Any], relayed: frozenset[int]) -> tuple[list[KeyPath], list[tuple[str, str]]]:
     instances = {instance.name for instance in config.instances}
     turned: list[KeyPath] = []
     notes: list[tuple[str, str]] = []
@@ -95,13 +111,12 @@ def _turn_to_gateway(config: GymConfig, document: dict[str, Any]) -> tuple[list[
         turned.append(path)
         owner = str(path[0])
         if owner in instances:
-            notes.append(
-                (
-                    owner,
-                    f"{dotted(path)}: a loopback URL means this host, so it became {HOST_GATEWAY_NAME}{_port(value)}; "
-                    "the endpoint must not listen on 127.0.0.1 alone",
-                )
+            how = (
+                f"the endpoint listens on loopback alone, so the service {RELAY_SERVICE} takes connections there"
+                if _port_number(value) in relayed
+                else "the endpoint must not listen on 127.0.0.1 alone"
             )
+            notes.append((owner, f"{dotted(path)}: a loopback URL means this host, so it became {HOST_GATEWAY_NAME}{_port(value)}; {how}"))
     return turned, notes
 
 
@@ -139,6 +154,11 @@ def probe_url(url: str, *, origin_only: bool = False) -> str | None:
     scheme = match["head"].split("://", 1)[0]
     tail = re.split(r"[/?#]" if origin_only else r"[?#]", match["tail"], maxsplit=1)[0]
     return f"{scheme}://{match['host']}{tail}".rstrip("/")
+
+
+def _port_number(url: str) -> int:
+    port = _port(url).lstrip(":")
+    return int(port) if port else 443 if url.strip().lower().startswith("https:") else 80
 
 
 def _port(url: str) -> str:

@@ -8,20 +8,32 @@ from posixpath import isabs
 from typing import Any
 
 from gym_compose.compiler import document as doc
-from gym_compose.compiler.addresses import ANY_ADDRESS, Address, Addressed, address_config, assign_addresses, is_loopback, probe_url
+from gym_compose.compiler.addresses import (
+    ANY_ADDRESS,
+    Address,
+    Addressed,
+    address_config,
+    assign_addresses,
+    host_ports,
+    is_loopback,
+    probe_url,
+)
 from gym_compose.compiler.deployment import Deployment, Service
-from gym_compose.compiler.errors import CompileError, SourceError, dotted
+from gym_compose.compiler.errors import CompileError, ExtensionError, SourceError, dotted
 from gym_compose.compiler.extension import Extension, parse_extension
 from gym_compose.compiler.fragments import Fragments, parse_fragments
 from gym_compose.compiler.head import head_document, head_secret
 from gym_compose.compiler.hostfiles import Sources, dataset_inputs, mount_files
-from gym_compose.compiler.images import ImageSet, plan_images
+from gym_compose.compiler.images import ImageSet, ServerBuild, plan_images
 from gym_compose.compiler.networks import has_egress, published, used_networks
 from gym_compose.compiler.options import CompileOptions
-from gym_compose.compiler.services import driver_service, head_service, python_path, server_directory, server_service
+from gym_compose.compiler.peer_images import LOWEST_PYTHON
+from gym_compose.compiler.peer_service import PeerService
+from gym_compose.compiler.places import python_path, server_directory
+from gym_compose.compiler.services import driver_service, head_service, relay_service, server_service
 from gym_compose.compiler.slices import slice_config, slice_digest
 from gym_compose.compiler.slug import InstanceNames, assign_names
-from gym_compose.config.model import GymConfig, KeyPath, ServerInstance, ServerSource
+from gym_compose.config.model import ClassFlags, GymConfig, KeyPath, NemoGymTree, ServerInstance, ServerSource
 from gym_compose.wire.names import EXTENSION_KEY, SERVER_TYPES
 from gym_compose.wire.slice import PublicSlice, SecretSlice
 
@@ -55,18 +67,23 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
     ``compose`` key, a file that is missing.
     """
     extension = parse_extension(config.extension, [instance.name for instance in config.instances])
+    options = replace(options, nemo_gym=_nemo_gym(extension, options.nemo_gym))
     fragments = parse_fragments(options.assets)
     names = assign_names(instance.name for instance in config.instances)
     for instance in config.instances:
         _check(instance, config, sources, extension, options)
     addresses = assign_addresses(config, names, options.target)
-    addressed = address_config(config, addresses, options.target, options.head_port)
+    relayed = _relayed(config, extension, options)
+    addressed = address_config(config, addresses, options.target, options.head_port, relayed)
     datasets = dataset_inputs(config, options)
     docker = options.target == "docker"
     own = [instance for instance in config.instances if not docker or extension.server(instance.name).image is None]
     external = [image for instance in config.instances if docker and (image := extension.server(instance.name).image)]
     images = plan_images(
-        [(instance.name, sources[instance.server_type, instance.implementation]) for instance in own],
+        [
+            ServerBuild(instance.name, sources[instance.server_type, instance.implementation], extension.server(instance.name))
+            for instance in own
+        ],
         external,
         options,
         frozenset(file.path for file in options.files.values()),
@@ -104,7 +121,8 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
         host_gateway=bool(addressed.host_urls),
         reveal=extension.head_secrets,
     )
-    services = (head, *servers, *((driver_service(images.controller, options, fragments),) if docker else ()))
+    relay = (relay_service(relayed, images.native, options, fragments),) if relayed else ()
+    services = (head, *relay, *servers, *((driver_service(images.controller, options, fragments),) if docker else ()))
     return Deployment(
         project=options.project,
         version=options.version,
@@ -118,8 +136,41 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
         secrets=tuple(secret_names),
         datasets=datasets,
         warnings=config.warnings,
-        notes=(*addressed.notes, *_notes(plan, servers)),
+        notes=(*addressed.notes, *images.notes, *_notes(plan, servers)),
     )
+
+
+def _nemo_gym(extension: Extension, tree: NemoGymTree | None) -> NemoGymTree | None:
+    """The NeMo Gym to run on: the one in the search roots, unless ``compose: {nemo_gym: {version: …}}`` names another release."""
+    version = extension.nemo_gym.version
+    if version is None or (tree is not None and tree.version == version):
+        return tree
+    if tree is not None and tree.form == "checkout":
+        raise ExtensionError(
+            ("nemo_gym", "version"),
+            f"it is {version}, and {tree.directory} is a checkout of NeMo Gym {tree.version}",
+            hint="Take one of both.",
+        )
+    return NemoGymTree("", "wheel", version, LOWEST_PYTHON)
+
+
+def _relayed(config: GymConfig, extension: Extension, options: CompileOptions) -> frozenset[int]:
+    """Ports of this host that servers reach over the relay."""
+    if options.target != "docker":
+        return frozenset()
+    ports = {port: path for port, path in host_ports(config).items() if port in options.loopback_ports}
+    if ports and not extension.host_relay:
+        port, path = next(iter(ports.items()))
+        raise CompileError(
+            f"port {port} of this host is listened on at loopback alone, which no container reaches, and host_relay is false",
+            where=dotted(path),
+            hint="Let the endpoint listen on 0.0.0.0, or allow the relay.",
+        )
+    return frozenset(ports)
+
+
+def _flags(instance: ServerInstance, source: ServerSource) -> ClassFlags:
+    return dict(source.entrypoint_flags).get(instance.entrypoint, source.flags)
 
 
 def _used(config: GymConfig, sources: Sources) -> list[ServerSource]:
@@ -143,18 +194,22 @@ def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extens
             f"there is no directory {within} in any search root",
             f"Make it, name a tree that has it with --search-dir, or name an image with compose: servers: {instance.name}: {{image: …}}.",
         )
-    if source.runtime != "native":
-        what = "asks for the nemo-gym runtime" if source.runtime == "nemo-gym" else "has a Dockerfile of its own"
+    if source.runtime == "dockerfile":
         raise SourceError(
             instance.name,
-            f"{within} {what}, and this version of gym_compose runs native servers only",
-            f"Use a native server, port {source.directory} (its requirements.txt then names gym-compose), or build an image and name it "
-            f"with compose: servers: {instance.name}: {{image: …}}.",
+            f"{within} has a Dockerfile of its own, and this version of gym_compose does not build it",
+            f"Build {source.directory} and name the image with compose: servers: {instance.name}: {{image: …}}.",
+        )
+    if source.runtime == "nemo-gym" and options.target == "process":
+        raise SourceError(
+            instance.name,
+            f"{within} runs on NeMo Gym, which the process engine does not start",
+            f"Use --engine docker, or port {source.directory} (its requirements.txt then names gym-compose).",
         )
     if isabs(instance.entrypoint):
         raise SourceError(instance.name, f"its entrypoint {instance.entrypoint} is an absolute path", f"Give it relative to {within}.")
     workers = instance.block.get("num_workers")
-    flags = dict(source.entrypoint_flags).get(instance.entrypoint, source.flags)
+    flags = _flags(instance, source)
     if isinstance(workers, int) and workers > 1 and not flags.multi_worker:
         raise SourceError(
             instance.name,
@@ -179,8 +234,12 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
     if is_published:
         block["host"] = ANY_ADDRESS
     mounts, digests = mount_files(instance, source, block, options, chosen)
-    closed_environment = plan.fragments.closed_environment if docker and not egress else {}
-    cut = slice_config(plan.config, instance, document, plan.secrets, chosen, closed_environment)
+    peer = _peer(plan, instance, source)
+    environment = {
+        **(plan.fragments.closed_environment if docker and not egress else {}),
+        **(peer.environment if peer is not None else {}),
+    }
+    cut = slice_config(plan.config, instance, document, plan.secrets, chosen, environment)
     public = PublicSlice(
         gym_compose=options.version,
         instance=instance.name,
@@ -204,7 +263,7 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
         secret,
         slice_digest(public, secret, digests),
         address,
-        external or plan.images.by_source.get((instance.server_type, instance.implementation), ""),
+        external or plan.images.by_instance.get(instance.name, ""),
         options=options,
         extension=plan.extension,
         fragments=plan.fragments,
@@ -213,8 +272,17 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
         published=is_published,
         host_gateway=host_gateway,
         references=_references(plan, instance),
+        peer=peer,
     )
     return replace(service, gpus=None) if not docker else service, cut.secret_names
+
+
+def _peer(plan: _Plan, instance: ServerInstance, source: ServerSource | None) -> PeerService | None:
+    if plan.options.target == "process" or source is None or source.runtime != "nemo-gym":
+        return None
+    if plan.extension.server(instance.name).image is not None:
+        return None
+    return PeerService.of(source, _flags(instance, source), plan.extension.ray, plan.options, plan.fragments)
 
 
 def _references(plan: _Plan, instance: ServerInstance) -> tuple[str, ...]:
@@ -235,6 +303,10 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
         source = plan.source(instance)
         if source is not None and source.shadowed:
             notes.append((instance.name, f"{source.directory} is used, not {', '.join(source.shadowed)}"))
+        peer = _peer(plan, instance, source)
+        notes.extend((instance.name, note) for note in (peer.notes if peer is not None else ()))
+        if service.writable:
+            notes.append((instance.name, "its root file system is writable"))
         if not service.closed:
             continue
         for path, value in doc.walk(plan.addressed.document[instance.name], (instance.name,)):
@@ -242,6 +314,13 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
                 notes.append(
                     (instance.name, f"{dotted(path)} names an address outside, and the server has no way out (egress: true gives it one)")
                 )
+    tree = plan.options.nemo_gym
+    if tree is not None and any(source.runtime == "nemo-gym" for source in _used(plan.config, plan.sources)):
+        kind = "the checkout in " + tree.directory if tree.form == "checkout" else f"release {tree.version}"
+        minor = ".".join(tree.python.split(".")[:2])
+        notes.append(
+            ("", f"NeMo Gym: {kind}; it asks for Python {tree.python} and is installed on the base's {minor}, whatever its last number is")
+        )
     if plan.options.target == "process" and EXTENSION_KEY in plan.config.resolved:
         notes.append(("", "the process engine applies no networks, limits, mounts or images of the compose key"))
     return notes

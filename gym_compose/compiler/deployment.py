@@ -9,8 +9,12 @@ from gym_compose.wire.head import HeadDocument, HeadSecret
 from gym_compose.wire.names import EngineName, Role
 from gym_compose.wire.slice import PublicSlice, SecretSlice
 
-ImageKind = Literal["base", "packages", "native", "controller", "build", "requirements", "server", "external"]
-"""``packages``: the native runtime's pinned packages without gym_compose; ``requirements``: one set of servers' requirements above them."""
+ImageKind = Literal[
+    "base", "packages", "native", "controller", "build", "requirements", "server", "external",
+    "system", "peer-packages", "peer-requirements",
+]  # fmt: skip
+"""``packages``: the native runtime's pinned packages without gym_compose; ``requirements``: one set of servers' requirements above them;
+``peer-…``: the same of the nemo-gym runtime; ``system``: Debian packages."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Image:
     uses_ca_secret: bool = False
     """Its build goes to package indexes: gets the CA bundle as secret ``ca`` and the index variables of the caller's environment."""
     build_args: tuple[tuple[str, str], ...] = ()
-    """Names of parent images by build argument."""
+    """Names of parent images by build argument, and further arguments."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,9 @@ class Service:
     cpus: str | None = None
     pids_limit: int | None = None
     gpus: int | None = None
+    shm_size: str | None = None
+    network_mode: str | None = None
+    """``host``: no network of the project's; ``attachments`` then are none."""
     writable: bool = False
     closed: bool = True
     """No egress: short DNS timeouts."""

@@ -58,6 +58,7 @@ class HostFileError(CompileError):
         super().__init__(
             f"{path!r}: {message}", where=f"{instance}.{field}", hint="Give a path under the current directory, or an absolute one."
         )
+        self.path = path
 
 
 class ExtensionError(CompileError):

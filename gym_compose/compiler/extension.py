@@ -51,6 +51,7 @@ def _variable(value: Any) -> Any:
 Memory = Annotated[str, BeforeValidator(_memory)]
 Cpus = Annotated[str, BeforeValidator(_cpus)]
 Variable = Annotated[str, BeforeValidator(_variable)]
+DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -86,6 +87,16 @@ class ServerOptions(DefaultOptions):
     image: str | None = Field(default=None, min_length=1)
     writable: bool = False
     mounts: tuple[MountOptions, ...] = ()
+    apt: tuple[DebianPackage, ...] = ()
+    """Debian packages that the server's image has, below its Python requirements."""
+    run: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Setup steps (bash), run as root in the server's directory while its image is built."""
+
+
+class NemoGymOptions(_Model):
+    """Which NeMo Gym servers of the nemo-gym runtime run on, where no tree of the user's says it."""
+
+    version: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.!+_-]*$")] | None = None
 
 
 class Extension(_Model):
@@ -95,8 +106,11 @@ class Extension(_Model):
     servers: dict[str, ServerOptions] = Field(default_factory=dict)
     head_secrets: bool = False
     """The inner listener of the head server answers with secrets (a peer's tool that needs them there)."""
-    host_relay: Literal[False] | None = None
-    """False is what this version does anyway: no relay to endpoints on the host's loopback interface is made."""
+    host_relay: bool = True
+    """Endpoints that listen on the host's loopback interface alone are reached over a relay; False makes such a config an error."""
+    runtime: Literal["native", "nemo-gym"] = "native"
+    """Whose server runs where both we and an installed NeMo Gym have one of that name."""
+    nemo_gym: NemoGymOptions = NemoGymOptions()
     ray: Literal["off", "peer"] = "off"
     """What a server class that leaves ``ray_enabled`` undeclared gets."""
     publish: tuple[str, ...] = ()
@@ -143,10 +157,6 @@ def _explain(error: ValidationError) -> ExtensionError:
     path = tuple(first["loc"])
     if first["type"] == "extra_forbidden":
         return ExtensionError(path, "unknown key", hint=did_you_mean(str(path[-1]), _siblings(path)))
-    if path[:1] == ("host_relay",) and first["input"] is True:
-        return ExtensionError(
-            path, "this version has no host relay", hint="Let the endpoint listen on 0.0.0.0, or give its address in the network."
-        )
     message = first["msg"].removeprefix("Value error, ")
     given = first["input"]
     shown = f" (got {type(given).__name__})" if isinstance(given, dict | list) else f" (got {given!r})"

@@ -10,7 +10,7 @@ import yaml
 
 from gym_compose.compiler.errors import CompileError
 
-_NAMES = ("hardening", "limits", "logging", "networks", "closed", "health")
+_NAMES = ("hardening", "limits", "logging", "networks", "closed", "health", "nemo_gym")
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,42 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class PeerFragment:
+    """What services of the nemo-gym runtime get besides; ``ray`` those whose class asks for Ray."""
+
+    writable_directories: tuple[str, ...]
+    environment: Mapping[str, str]
+    least_memory: str
+    ray_limits: Limits
+    ray_shm_size: str
+    ray_environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any], cpus: str) -> PeerFragment:
+        ray = value["ray"]
+        return cls(
+            writable_directories=tuple(value["writable_directories"]),
+            environment=value["environment"],
+            least_memory=value["least_memory"],
+            ray_limits=Limits(ray["memory"], cpus, ray["pids_limit"]),
+            ray_shm_size=ray["shm_size"],
+            ray_environment=ray["environment"],
+        )
+
+
+@dataclass(frozen=True)
 class Fragments:
     """Parsed fragments; each mapping holds compose keys as they stand in the file."""
 
     hardening: Mapping[str, Any]
     limits: Mapping[str, Limits]
-    """By role: server, head, driver."""
+    """By role: server, head, driver, relay."""
     logging: Mapping[str, Any]
     networks: Mapping[str, Mapping[str, Any]]
     closed_dns: tuple[str, ...]
     closed_environment: Mapping[str, str]
     health: Mapping[str, Any]
+    nemo_gym: PeerFragment
 
 
 def parse_fragments(texts: Mapping[str, str]) -> Fragments:
@@ -55,12 +80,13 @@ def parse_fragments(texts: Mapping[str, str]) -> Fragments:
     try:
         return Fragments(
             hardening=parsed["hardening"],
-            limits={role: Limits(**parsed["limits"][role]) for role in ("server", "head", "driver")},
+            limits={role: Limits(**parsed["limits"][role]) for role in ("server", "head", "driver", "relay")},
             logging=parsed["logging"],
             networks=parsed["networks"],
             closed_dns=tuple(parsed["closed"]["dns_opt"]),
             closed_environment=parsed["closed"]["environment"],
             health=parsed["health"],
+            nemo_gym=PeerFragment.of(parsed["nemo_gym"], parsed["limits"]["server"]["cpus"]),
         )
     except (KeyError, TypeError) as error:
         raise CompileError(f"a fragment lacks or misnames a key: {error}", where="compose/") from None

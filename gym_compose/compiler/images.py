@@ -6,78 +6,83 @@
     packages or requirements ── server (gym_compose as in native, then the server's files)
 
 ``packages`` (the pinned packages without gym_compose) stands apart so that another gym_compose costs neither a compiler nor a wheel.
+Servers written for NeMo Gym have a family of their own (``peer_images``). Where ``compose: servers: NAME: {apt: …}`` asks for Debian
+packages, they are a layer below the requirements; its ``run`` steps are one above the server's files.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from posixpath import join, relpath
 
-from gym_compose.compiler import document as doc
+import orjson
+
 from gym_compose.compiler.deployment import ContextFile, Image, ImageKind
 from gym_compose.compiler.errors import CompileError, SourceError
+from gym_compose.compiler.extension import ServerOptions
 from gym_compose.compiler.options import BASE_SOURCES, CompileOptions
+from gym_compose.compiler.peer_images import PeerRuntime, is_of_tree
+from gym_compose.compiler.places import server_directory
+from gym_compose.compiler.recipe import asset, file_inputs, given, make_image, text_digest, text_lines
 from gym_compose.compiler.slug import repository
 from gym_compose.config.model import ServerSource
 
-NAMESPACE = "gym-compose"
-KEY_LENGTH = 12
 _RUNTIME = ("gym_compose/wire/", "gym_compose/serving/")
 _CONTROL = ("gym_compose/controller/", "gym_compose/driver/", "gym_compose/tasks/", "gym_compose/config/")
+_CA_PRELUDE = (
+    "if [ -s /run/secrets/ca ]; then export "
+    + " ".join(f"{name}=/run/secrets/ca" for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"))
+    + "; fi\n"
+)
 _UNPORTABLE = re.compile(r"-(?!-)|--|\.{0,2}/|~|file:|.*@\s*file:|.*@\s*\.{0,2}/")
 """A requirement line that names an option, a path or another file: nothing of it is in the build context."""
 
 
 @dataclass(frozen=True)
+class ServerBuild:
+    """One server instance that gets an image of ours: its directory, and what ``compose: servers`` adds to it."""
+
+    instance: str
+    source: ServerSource
+    options: ServerOptions = field(default_factory=ServerOptions)
+
+    @property
+    def server_directory(self) -> str:
+        """``<server type>/<implementation>``."""
+        return f"{self.source.server_type}/{self.source.implementation}"
+
+
+@dataclass(frozen=True)
 class ImageSet:
-    """All images, base first, and which one each implementation runs on (no entry in the process target without requirements)."""
+    """All images, base first, and which one each instance runs on (no entry in the process target without requirements)."""
 
     images: tuple[Image, ...]
     controller: str
-    by_source: Mapping[tuple[str, str], str]
+    native: str
+    by_instance: Mapping[str, str]
+    notes: tuple[tuple[str, str], ...] = ()
+    """(instance, text) for the plan."""
 
 
 def plan_images(
-    sources: Iterable[tuple[str, ServerSource]], external: Iterable[str], options: CompileOptions, apart: frozenset[str]
+    servers: Iterable[ServerBuild],
+    external: Iterable[str],
+    options: CompileOptions,
+    apart: frozenset[str],
 ) -> ImageSet:
-    """Images for ``sources``, pairs of a server instance (for messages) and its source, in the config's order.
+    """Images for ``servers``, in the config's order.
 
     ``external`` are image references that instances name. ``apart`` are absolute paths of files that the config names, datasets among them:
     they stay out of images, since they are mounted or their rows reach servers in requests, and a new dataset must not rebuild anything.
-    In the process target only the requirement sets are listed.
-    Raises SourceError for a requirement line that needs a file which no build context holds.
+    Servers of the nemo-gym runtime run on ``options.nemo_gym``. In the process target only the requirement sets are listed.
+    Raises SourceError for a requirement line that no build context can serve; CompileError.
     """
-    chosen: dict[tuple[str, str], tuple[str, ServerSource]] = {}
-    for instance, source in sources:
-        chosen.setdefault((source.server_type, source.implementation), (instance, source))
+    builds = tuple(servers)
     if options.target == "process":
-        return _requirement_sets(chosen)
-    base = base_image(options.assets, options.base_image)
-    packages = _packages(base, options)
-    native = _with_sources("native", packages, "PACKAGES", _RUNTIME, options)
-    controller = _with_sources("controller", native, "NATIVE", _CONTROL, options)
-    images = [base, packages, native, controller]
-    build: Image | None = None
-    layers: dict[tuple[str, ...], Image] = {}
-    by_source: dict[tuple[str, str], str] = {}
-    for key, (instance, source) in chosen.items():
-        lines = requirement_set(instance, source)
-        parent = packages
-        if lines:
-            if build is None:
-                build = _build(packages, options)
-                images.append(build)
-            if lines not in layers:
-                layers[lines] = _requirements(lines, packages, build, options)
-                images.append(layers[lines])
-            parent = layers[lines]
-        image = _server(source, parent, native, options, apart)
-        images.append(image)
-        by_source[key] = image.name
-    images.extend(_make("external", reference, (("reference", reference),), name=reference) for reference in dict.fromkeys(external))
-    return ImageSet(tuple(images), controller.name, by_source)
+        return _requirement_sets(builds)
+    return _Images(builds, options, apart).plan(external)
 
 
 def requirement_set(instance: str, source: ServerSource) -> tuple[str, ...]:
@@ -93,63 +98,158 @@ def requirement_set(instance: str, source: ServerSource) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _requirement_sets(chosen: Mapping[tuple[str, str], tuple[str, ServerSource]]) -> ImageSet:
-    images: dict[str, Image] = {}
-    by_source: dict[tuple[str, str], str] = {}
-    for key, (instance, source) in chosen.items():
-        lines = requirement_set(instance, source)
+@dataclass
+class _Images:
+    """The images of one Docker deployment in the making; each is listed once, after all that it is built from."""
+
+    builds: tuple[ServerBuild, ...]
+    options: CompileOptions
+    apart: frozenset[str]
+    found: dict[str, Image] = field(default_factory=dict)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+
+    def plan(self, external: Iterable[str]) -> ImageSet:
+        options = self.options
+        self.base = self._add(base_image(options.assets, options.base_image))
+        self.packages = self._add(_packages(self.base, options))
+        self.native = self._add(_with_sources("native", self.packages, "PACKAGES", _RUNTIME, options))
+        controller = self._add(_with_sources("controller", self.native, "NATIVE", _CONTROL, options))
+        self.runtime: PeerRuntime | None = None
+        by_instance = {build.instance: self._image(build).name for build in self.builds}
+        for reference in dict.fromkeys(external):
+            self._add(make_image("external", reference, (("reference", reference),), name=reference))
+        return ImageSet(tuple(self.found.values()), controller.name, self.native.name, by_instance, tuple(self.notes))
+
+    def _add(self, image: Image) -> Image:
+        return self.found.setdefault(image.name, image)
+
+    def _build_image(self) -> Image:
+        return self._add(_build(self.packages, self.options))
+
+    def _image(self, build: ServerBuild) -> Image:
+        image = self._peer(build) if build.source.runtime == "nemo-gym" else self._native(build)
+        return self._add(_prepared(build, image, self.options)) if build.options.run else image
+
+    def _native(self, build: ServerBuild) -> Image:
+        parent = self._system(build, self.packages)
+        lines = requirement_set(build.instance, build.source)
         if lines:
-            context = (_given("requirements.txt", _lines(lines)),)
-            image = _make("requirements", "requirements", (("requirements", "\n".join(lines)),), context=context)
+            parent = self._add(_requirements(lines, parent, self._build_image(), self.options))
+        return self._add(_server(build.source, parent, self.native, self.options, self.apart))
+
+    def _peer(self, build: ServerBuild) -> Image:
+        runtime = self._runtime(build)
+        source = build.source
+        needs, notes = runtime.needs(build.instance, source)
+        self.notes.extend((build.instance, note) for note in notes)
+        parent = self._system(build, runtime.packages)
+        asked_by = self._askers(needs, runtime)
+        for image in runtime.parents(needs, source, asked_by, parent):
+            parent = self._add(image)
+        if source.origin == "wheel" or is_of_tree(source, runtime.tree):
+            return self._add(runtime.shared(parent))
+        if runtime.tree.form == "checkout":  # a server of the user's own beside a checkout: it may import from it
+            parent = self._add(runtime.shared(parent))
+        return self._add(_server(source, parent, self.native, self.options, self.apart))
+
+    def _askers(self, needs: object, runtime: PeerRuntime) -> tuple[str, ...]:
+        """Requirement files of all servers with the same needs: for the message when they cannot be met."""
+        peers = (build for build in self.builds if build.source.runtime == "nemo-gym")
+        return tuple(
+            f"{build.instance}: {build.source.directory}" for build in peers if runtime.needs(build.instance, build.source)[0] == needs
+        )
+
+    def _runtime(self, build: ServerBuild) -> PeerRuntime:
+        if self.runtime is None:
+            if self.options.nemo_gym is None:
+                raise SourceError(
+                    build.instance,
+                    f"{build.server_directory} runs on NeMo Gym, and no NeMo Gym is in the search roots",
+                    "Say which with compose: {nemo_gym: {version: 0.7.0}}, or name its tree with --search-dir.",
+                )
+            self.runtime = PeerRuntime.of(self.options.nemo_gym, self.base, self._build_image(), self.native, self.options)
+            self._add(self.runtime.packages)
+        return self.runtime
+
+    def _system(self, build: ServerBuild, parent: Image) -> Image:
+        """``parent`` with the Debian packages that the instance asks for."""
+        packages = tuple(sorted(set(build.options.apt)))
+        if not packages:
+            return parent
+        dockerfile = asset(self.options.assets, "images/system/Dockerfile")
+        inputs = (("parent", parent.key), ("Dockerfile", text_digest(dockerfile)), ("apt", " ".join(packages)))
+        return self._add(
+            make_image(
+                "system",
+                "system",
+                inputs,
+                dockerfile=dockerfile,
+                parents=(("PARENT", parent),),
+                arguments=(("DEBIAN_PACKAGES", " ".join(packages)),),
+                network=True,
+            )
+        )
+
+
+def _requirement_sets(builds: Iterable[ServerBuild]) -> ImageSet:
+    images: dict[str, Image] = {}
+    by_instance: dict[str, str] = {}
+    for build in builds:
+        lines = requirement_set(build.instance, build.source)
+        if lines:
+            context = (given("requirements.txt", text_lines(lines)),)
+            image = make_image("requirements", "requirements", (("requirements", "\n".join(lines)),), context=context)
             images[image.name] = image
-            by_source[key] = image.name
-    return ImageSet(tuple(images.values()), "", by_source)
+            by_instance[build.instance] = image.name
+    return ImageSet(tuple(images.values()), "", "", by_instance)
 
 
 def base_image(assets: Mapping[str, str], wanted: str) -> Image:
     """The base for the ``base_image`` setting ``wanted``: auto, pull, debootstrap, or a reference, which then is the image itself."""
     if wanted not in BASE_SOURCES:
-        return _make("base", "base", (("reference", wanted),), name=wanted)
-    script = _given("debootstrap.sh", _text(assets, "images/base/debootstrap.sh"), executable=True)
-    dockerfile = _text(assets, "images/base/Dockerfile")
-    inputs = (("source", wanted), ("debootstrap.sh", script.sha256), ("Dockerfile", _sha(dockerfile)))
-    return _make("base", "base", inputs, dockerfile=dockerfile, context=(script,), network=True)
+        return make_image("base", "base", (("reference", wanted),), name=wanted)
+    script = given("debootstrap.sh", asset(assets, "images/base/debootstrap.sh"), executable=True)
+    dockerfile = asset(assets, "images/base/Dockerfile")
+    inputs = (("source", wanted), ("debootstrap.sh", script.sha256), ("Dockerfile", text_digest(dockerfile)))
+    return make_image("base", "base", inputs, dockerfile=dockerfile, context=(script,), network=True)
 
 
 def _packages(base: Image, options: CompileOptions) -> Image:
-    dockerfile = _text(options.assets, "images/native/packages.Dockerfile")
-    requirements = _given("requirements.txt", _text(options.assets, "images/native/requirements.txt"))
-    inputs = (("base", base.key), ("Dockerfile", _sha(dockerfile)), ("requirements.txt", requirements.sha256))
-    return _make("packages", "packages", inputs, dockerfile=dockerfile, context=(requirements,), parents=(("BASE", base),), network=True)
+    dockerfile = asset(options.assets, "images/native/packages.Dockerfile")
+    requirements = given("requirements.txt", asset(options.assets, "images/native/requirements.txt"))
+    inputs = (("base", base.key), ("Dockerfile", text_digest(dockerfile)), ("requirements.txt", requirements.sha256))
+    return make_image(
+        "packages", "packages", inputs, dockerfile=dockerfile, context=(requirements,), parents=(("BASE", base),), network=True
+    )
 
 
 def _with_sources(kind: ImageKind, parent: Image, argument: str, packages: tuple[str, ...], options: CompileOptions) -> Image:
-    dockerfile = _text(options.assets, f"images/{kind}/Dockerfile")
+    dockerfile = asset(options.assets, f"images/{kind}/Dockerfile")
     files = tuple(
         file for file in options.package_files if file.path.startswith(packages) or (kind == "native" and file.path.count("/") == 1)
     )
     if not files:
         raise CompileError(f"gym_compose has no sources for the {kind} image", where=", ".join(packages), hint="Reinstall gym-compose.")
-    inputs = ((argument.lower(), parent.key), ("Dockerfile", _sha(dockerfile)), *_file_inputs(files))
-    return _make(kind, kind, inputs, dockerfile=dockerfile, context=files, parents=((argument, parent),))
+    inputs = ((argument.lower(), parent.key), ("Dockerfile", text_digest(dockerfile)), *file_inputs(files))
+    return make_image(kind, kind, inputs, dockerfile=dockerfile, context=files, parents=((argument, parent),))
 
 
 def _build(packages: Image, options: CompileOptions) -> Image:
-    dockerfile = _text(options.assets, "images/build/Dockerfile")
-    inputs = (("packages", packages.key), ("Dockerfile", _sha(dockerfile)))
-    return _make("build", "build", inputs, dockerfile=dockerfile, parents=(("PACKAGES", packages),), network=True)
+    dockerfile = asset(options.assets, "images/build/Dockerfile")
+    inputs = (("packages", packages.key), ("Dockerfile", text_digest(dockerfile)))
+    return make_image("build", "build", inputs, dockerfile=dockerfile, parents=(("PACKAGES", packages),), network=True)
 
 
 def _requirements(lines: tuple[str, ...], packages: Image, build: Image, options: CompileOptions) -> Image:
-    dockerfile = _text(options.assets, "images/requirements/Dockerfile")
-    context = (_given("requirements.txt", _lines(lines)),)
-    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", _sha(dockerfile)), ("requirements", "\n".join(lines)))
+    dockerfile = asset(options.assets, "images/requirements/Dockerfile")
+    context = (given("requirements.txt", text_lines(lines)),)
+    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", text_digest(dockerfile)), ("requirements", "\n".join(lines)))
     parents = (("PACKAGES", packages), ("BUILD", build))
-    return _make("requirements", "requirements", inputs, dockerfile=dockerfile, context=context, parents=parents, network=True)
+    return make_image("requirements", "requirements", inputs, dockerfile=dockerfile, context=context, parents=parents, network=True)
 
 
 def _server(source: ServerSource, parent: Image, native: Image, options: CompileOptions, apart: frozenset[str]) -> Image:
-    dockerfile = _text(options.assets, "images/server/Dockerfile")
+    dockerfile = asset(options.assets, "images/server/Dockerfile")
     within = f"{source.server_type}/{source.implementation}"
     files = tuple(
         ContextFile(f"server/{within}/{file.path}", file.sha256, join(source.directory, file.path), executable=file.executable)
@@ -159,58 +259,21 @@ def _server(source: ServerSource, parent: Image, native: Image, options: Compile
     inputs = (
         ("native", native.key),
         ("parent", parent.key),
-        ("Dockerfile", _sha(dockerfile)),
+        ("Dockerfile", text_digest(dockerfile)),
         ("directory", within),
-        *((relpath(label, "server"), value) for label, value in _file_inputs(files)),
+        *((relpath(label, "server"), value) for label, value in file_inputs(files)),
     )
     parents = (("PARENT", parent), ("NATIVE", native))
-    return _make("server", repository(source.implementation), inputs, dockerfile=dockerfile, context=files, parents=parents)
+    return make_image("server", repository(source.implementation), inputs, dockerfile=dockerfile, context=files, parents=parents)
 
 
-def _make(
-    kind: ImageKind,
-    slug: str,
-    inputs: tuple[tuple[str, str], ...],
-    *,
-    name: str | None = None,
-    dockerfile: str | None = None,
-    context: tuple[ContextFile, ...] = (),
-    parents: tuple[tuple[str, Image], ...] = (),
-    network: bool = False,
-) -> Image:
-    key = doc.digest(doc.canonical([kind, [list(pair) for pair in inputs]]))
-    return Image(
-        name=name or f"{NAMESPACE}/{slug}:{key[:KEY_LENGTH]}",
-        key=key,
-        kind=kind,
-        inputs=inputs,
-        dockerfile=dockerfile,
-        context=context,
-        depends_on=tuple(dict.fromkeys(parent.name for _, parent in parents)),
-        uses_ca_secret=network,
-        build_args=tuple((argument, parent.name) for argument, parent in parents),
+def _prepared(build: ServerBuild, parent: Image, options: CompileOptions) -> Image:
+    """``parent`` after the ``run`` steps of ``compose: servers``, in the server's directory and as root."""
+    commands = (orjson.dumps(["/bin/bash", "-euo", "pipefail", "-c", _CA_PRELUDE + step]).decode() for step in build.options.run)
+    steps = "".join(f"RUN --mount=type=secret,id=ca {command}\n" for command in commands)
+    text = f"WORKDIR {server_directory(build.source, options)}\n{steps}"
+    dockerfile = asset(options.assets, "images/prepared/Dockerfile").replace("#STEPS\n", text)
+    inputs = (("parent", parent.key), ("Dockerfile", text_digest(dockerfile)))
+    return make_image(
+        "server", repository(build.source.implementation), inputs, dockerfile=dockerfile, parents=(("PARENT", parent),), network=True
     )
-
-
-def _file_inputs(files: Iterable[ContextFile]) -> tuple[tuple[str, str], ...]:
-    return tuple((file.path, file.sha256 + ("+x" if file.executable else "")) for file in files)
-
-
-def _given(path: str, text: str, *, executable: bool = False) -> ContextFile:
-    content = text.encode("utf-8")
-    return ContextFile(path, doc.digest(content), content=content, executable=executable)
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _sha(text: str) -> str:
-    return doc.digest(text.encode("utf-8"))
-
-
-def _text(assets: Mapping[str, str], path: str) -> str:
-    try:
-        return assets[path]
-    except KeyError:
-        raise CompileError("the file is missing from this installation", where=path, hint="Reinstall gym-compose.") from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gym_compose.compiler.deployment import ContextFile
+from gym_compose.config.model import NemoGymTree
 from gym_compose.wire.names import DEFAULT_UID, EngineName
 
 BASE_SOURCES = ("auto", "pull", "debootstrap")
@@ -50,6 +51,10 @@ class CompileOptions:
     publish: tuple[str, ...] = ()
     """``--publish``: added to the extension key's ``publish``."""
     stop_grace_seconds: float = 10.0
+    loopback_ports: frozenset[int] = frozenset()
+    """Of the config's loopback URLs (``addresses.host_ports``), the ports where the host listens on loopback addresses alone."""
+    nemo_gym: NemoGymTree | None = None
+    """The NeMo Gym in the search roots; None where there is none, or no server of the config runs on it."""
 
     @property
     def uid_gid(self) -> tuple[int, int]:

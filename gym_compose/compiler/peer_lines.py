@@ -47,7 +47,7 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
         raise SourceError(
             instance,
             f"{source.directory} needs {package}, and {why}; a package of that name from the index may be a stranger's",
-            "Build a wheel of it for your index and name name==version in a requirements.txt, or build an image of your own (compose: servers).",
+            "Build a wheel of it for your index and name name==version, or build an image of your own and name it with compose: servers.",
         )
     lines: set[str] = set()
     local: set[tuple[str, str]] = set()

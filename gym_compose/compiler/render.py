@@ -156,9 +156,7 @@ def _service(service: Service, deployment: Deployment, fragments: Fragments, dir
         "user": service.user,
         "labels": _labels(service, deployment, directory),
         "logging": dict(fragments.logging),
-        "networks": {
-            attachment.network: {"aliases": list(attachment.aliases)} if attachment.aliases else None for attachment in service.attachments
-        },
+        **_network(service),
         "stop_grace_period": f"{service.stop_grace_seconds:g}s",
         "tmpfs": [*fragments.hardening.get("tmpfs", ()), *service.tmpfs],
     }
@@ -172,6 +170,8 @@ def _service(service: Service, deployment: Deployment, fragments: Fragments, dir
         found["cpus"] = service.cpus
     if service.pids_limit:
         found["pids_limit"] = service.pids_limit
+    if service.shm_size:
+        found["shm_size"] = service.shm_size
     if service.mounts:
         found["volumes"] = [_bind(mount) for mount in service.mounts]
     if service.ports:
@@ -186,7 +186,7 @@ def _service(service: Service, deployment: Deployment, fragments: Fragments, dir
         ]
     if service.extra_hosts:
         found["extra_hosts"] = [f"{name}:{address}" for name, address in service.extra_hosts]
-    if service.closed:
+    if service.closed and service.network_mode is None:
         found["dns_opt"] = list(fragments.closed_dns)
     if service.profiles:
         found["profiles"] = list(service.profiles)
@@ -196,6 +196,16 @@ def _service(service: Service, deployment: Deployment, fragments: Fragments, dir
         devices = [{"driver": "nvidia", "count": service.gpus, "capabilities": ["gpu"]}]
         found["deploy"] = {"resources": {"reservations": {"devices": devices}}}
     return found
+
+
+def _network(service: Service) -> dict[str, Any]:
+    if service.network_mode is not None:
+        return {"network_mode": service.network_mode}
+    return {
+        "networks": {
+            attachment.network: {"aliases": list(attachment.aliases)} if attachment.aliases else None for attachment in service.attachments
+        }
+    }
 
 
 def _labels(service: Service, deployment: Deployment, directory: str) -> dict[str, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from posixpath import dirname
 
+from gym_compose.compiler import document as doc
 from gym_compose.compiler.addresses import HOST_GATEWAY_NAME, LOOPBACK, Address
 from gym_compose.compiler.deployment import Attachment, Mount, PublishedPort, Service
 from gym_compose.compiler.extension import Extension
 from gym_compose.compiler.fragments import Fragments, Limits
 from gym_compose.compiler.networks import attach
 from gym_compose.compiler.options import CompileOptions
-from gym_compose.config.model import ServerSource
+from gym_compose.compiler.peer_service import PeerService
 from gym_compose.wire.names import (
     CONTAINER_HEAD,
     CONTAINER_HEAD_SECRET,
@@ -19,30 +21,20 @@ from gym_compose.wire.names import (
     CONTAINER_PYTHON,
     CONTAINER_RUN,
     CONTAINER_SECRET,
-    CONTAINER_SERVERS,
     CONTAINER_SLICE,
     DRIVER_SERVICE,
     HEAD_ALIAS,
     HEAD_PORT_INSIDE,
     HEAD_PORT_PUBLISHED,
     HEAD_SERVICE,
+    RELAY_SERVICE,
+    Role,
 )
 from gym_compose.wire.slice import PublicSlice, SecretSlice
 
 GATEWAY_HOSTS = ((HOST_GATEWAY_NAME, "host-gateway"),)
 DRIVER_PROFILE = "driver"
-
-
-def server_directory(source: ServerSource, options: CompileOptions) -> str:
-    """Where a server's files are at run time."""
-    if options.target == "process":
-        return source.directory
-    return f"{CONTAINER_SERVERS}/{source.server_type}/{source.implementation}"
-
-
-def python_path(source: ServerSource, options: CompileOptions) -> tuple[str, ...]:
-    """The tree that holds the server's directory: workers import ``<type>.<implementation>.<module>``, servers import siblings."""
-    return (CONTAINER_SERVERS,) if options.target == "docker" else (dirname(dirname(source.directory)),)
+_ROLES: Mapping[str, Role] = {HEAD_SERVICE: "head", DRIVER_SERVICE: "driver", RELAY_SERVICE: "relay"}
 
 
 def slice_path(service: str, half: str, options: CompileOptions) -> str:
@@ -66,11 +58,15 @@ def server_service(
     published: bool,
     host_gateway: bool,
     references: Iterable[str],
+    peer: PeerService | None = None,
 ) -> Service:
-    """The service of one server instance. An ``image`` of the user's own keeps its own command; all others run the launcher."""
+    """The service of one server instance. An ``image`` of the user's own keeps its own command; all others run the launcher.
+
+    ``peer`` is what a server of the nemo-gym runtime needs besides.
+    """
     instance = public.instance
     chosen, defaults = extension.server(instance), extension.defaults
-    limits = fragments.limits["server"]
+    limits = peer.limits if peer is not None else fragments.limits["server"]
     docker = options.target == "docker"
     launcher = ("-m", "gym_compose.serving.launch", "--slice")
     command: tuple[str, ...]
@@ -98,6 +94,8 @@ def server_service(
         cpus=chosen.cpus or defaults.cpus or limits.cpus,
         pids_limit=chosen.pids_limit or defaults.pids_limit or limits.pids_limit,
         gpus=chosen.gpus,
+        shm_size=peer.shm_size if peer is not None else None,
+        tmpfs=peer.tmpfs if peer is not None and not chosen.writable else (),
         writable=chosen.writable,
         closed=not egress,
         stop_grace_seconds=chosen.stop_grace_seconds or defaults.stop_grace_seconds or options.stop_grace_seconds,
@@ -146,6 +144,26 @@ def driver_service(image: str, options: CompileOptions, fragments: Fragments) ->
     )
 
 
+def relay_service(ports: Iterable[int], image: str, options: CompileOptions, fragments: Fragments) -> Service:
+    """What carries connections to the bridge's address on to endpoints that listen on the host's loopback interface alone."""
+    numbers = tuple(str(port) for port in sorted(ports))
+    listen = ("--listen", HOST_GATEWAY_NAME, "--target", "localhost")
+    return replace(
+        _control(
+            RELAY_SERVICE,
+            (CONTAINER_PYTHON, "-m", "gym_compose.serving.host_relay", *listen, *numbers),
+            image,
+            fragments.limits["relay"],
+            options,
+            attachments=(),
+            digest=doc.digest(doc.canonical(list(numbers))),
+            extra_hosts=GATEWAY_HOSTS,
+            closed=False,
+        ),
+        network_mode="host",
+    )
+
+
 def user(options: CompileOptions) -> str:
     """``uid:gid`` of every service."""
     uid, gid = options.uid_gid
@@ -171,7 +189,7 @@ def _control(
 ) -> Service:
     return Service(
         name=name,
-        role="head" if name == HEAD_SERVICE else "driver",
+        role=_ROLES[name],
         instance=None,
         image=image,
         command=command,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gym_compose.compiler.errors import NameClashError
-from gym_compose.wire.names import ALIAS_SUFFIX, DRIVER_SERVICE, HEAD_ALIAS, HEAD_SERVICE
+from gym_compose.wire.names import ALIAS_SUFFIX, DRIVER_SERVICE, HEAD_ALIAS, HEAD_SERVICE, RELAY_SERVICE
 
 SLUG_LENGTH = 59
 """With ``.gym`` 63 characters: the bound of one DNS label, which some resolvers apply to the whole name."""
@@ -65,6 +65,7 @@ def assign_names(instances: Iterable[str]) -> Mapping[str, InstanceNames]:
         HEAD_SERVICE: ("the head server", "service"),
         HEAD_ALIAS: ("the head server", "alias"),
         DRIVER_SERVICE: ("the driver", "service"),
+        RELAY_SERVICE: ("the host relay", "service"),
     }
     names: dict[str, InstanceNames] = {}
     for instance in instances:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -17,6 +18,14 @@ from gym_compose.config.pairing import check_agent_pairing, pairing_waived
 
 CARRIED_OVER = ("resources_server", "model_server", "datasets")
 """What of the replaced agent's block goes over to its successor; nothing else does."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Where a composed agent comes from: the standalone agent, and the agent whose place it took."""
+
+    standalone: AgentInstance
+    replaced: AgentInstance
 
 
 def composed_names(tree: Tree) -> frozenset[str]:
@@ -33,8 +42,8 @@ def hold_back(overrides: dict[Any, Any], names: frozenset[str]) -> dict[str, Any
     return {name: overrides.pop(name) for name in list(overrides) if name in names}
 
 
-def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) -> None:
-    """Replace every agent that has a resources server by the one unbound agent, if there is one.
+def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Composed]:
+    """Replace every agent that has a resources server by the one unbound agent, if there is one. Returns the new agents by name.
 
     ``held`` loses what was applied. Raises AgentCompositionError, UnsupportedAgentPairingError, UnsupportedAgentOverrideError,
     OverrideError (a held override of a field that the agent does not have).
@@ -42,7 +51,7 @@ def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) 
     agents = agent_instances(tree)
     sources = [agent for agent in agents if is_unbound(tree, agent)]
     if not sources:
-        return
+        return {}
     if len(sources) > 1:
         raise AgentCompositionError(
             f"{len(sources)} agents leave the name of their resources_server open: {', '.join(sorted(repr(s.name) for s in sources))}.",
@@ -63,11 +72,13 @@ def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) 
     block = _block(tree, source)
     bindings = {target.name: _bindings(tree, target) for target in targets}
     del tree.data[source.name]
+    # All old names go before the first new one comes: a new name may be the old one of another agent.
+    instances = {target.name: tree.data.pop(target.name) for target in targets}
     for target in targets:
         name = renames[target.name]
         composed = copy.deepcopy({**block, **bindings[target.name]})
         composed = _with_override(composed, held.pop(name, None), name, source.agent_type)
-        instance = tree.data.pop(target.name)
+        instance = instances[target.name]
         implementations = instance[AGENTS]
         del implementations[target.agent_type]
         implementations[source.agent_type] = composed
@@ -84,6 +95,7 @@ def compose_agent(tree: Tree, held: dict[str, Any], environ: Mapping[str, str]) 
             f"overrides name agent instances that do not exist: {', '.join(unapplied)}.",
             hint=f"The composed agents are: {', '.join(sorted(renames.values()))}.",
         )
+    return {renames[target.name]: Composed(source, target) for target in targets}
 
 
 def _composed_name(target: AgentInstance, agent_type: str) -> str:

@@ -52,7 +52,8 @@ class OverrideError(ConfigError, ValueError):
     """An override that Hydra's grammar or its compose rules refuse. ``token`` is the text as given."""
 
     def __init__(self, message: str, *, token: str, hint: str | None = None, details: tuple[str, ...] = ()) -> None:
-        super().__init__(message, where=f"override '{token}'", hint=hint, details=details)
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+        super().__init__(message, where=f"override '{shown}'", hint=hint, details=details)
         self.token = token
 
 

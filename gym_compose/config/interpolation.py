@@ -91,13 +91,27 @@ def is_interpolation(value: Any) -> bool:
     return isinstance(value, str) and "${" in value
 
 
+_HINTS = {
+    "Recursive": "The value leads back to itself: give one key of the circle a value of its own.",
+    "Unsupported": "Resolvers are oc.env, oc.select, oc.decode, oc.create, oc.dict.keys, oc.dict.values, copy, inherit_from.",
+}
+"""By the first word of what OmegaConf says."""
+
+
 def interpolation_error(error: OmegaConfBaseException, known: Mapping[Any, Any] | None = None) -> ConfigInterpolationError:
     """The contract's error for what OmegaConf raised: config path, the key that is not there, how to set it."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     where = str(error.full_key) if getattr(error, "full_key", None) else None
     missing = re.search(r"Interpolation key '([^']+)' not found", text)
     if missing is None:
-        return ConfigInterpolationError(text, where=where)
+        variable = re.search(r"Environment variable '([^']+)' not found", text)
+        if variable is None:
+            return ConfigInterpolationError(text, where=where, hint=_HINTS.get(text.split(" ")[0]))
+        return ConfigInterpolationError(
+            f"environment variable '{variable.group(1)}' not found.",
+            where=where,
+            hint=f"Set it, or give a default: ${{oc.env:{variable.group(1)},<default>}}",
+        )
     key = missing.group(1)
     close = close_matches(key, (str(name) for name in known or ()), cutoff=0.7)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""

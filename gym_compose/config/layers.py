@@ -41,19 +41,22 @@ class Sources:
         return tuple(layers)
 
 
-def read_sources(overrides: Overrides, *, roots: Sequence[Path], initial: Mapping[str, Any] | None = None) -> Sources:
+def read_sources(
+    overrides: Overrides, *, roots: Sequence[Path], initial: Mapping[str, Any] | None = None, environment_file: bool = True
+) -> Sources:
     """Compose the overrides and read env.yaml and every config file, from ``roots`` only.
 
+    Without ``environment_file`` env.yaml is left out: a manifest is checked against what the files of a workload say.
     ``config_paths`` itself is taken from the highest source that has it; it replaces, never extends, that of a lower one.
     Raises OverrideError and what ``walk_includes`` raises.
     """
     composed = compose_overrides(overrides)
     start = compose_overrides(initial or {})
     found, _ = find_file(ENVIRONMENT_FILE, roots)
-    environment_file = load_document(found, ENVIRONMENT_FILE) if found.exists() else None
-    entries = _root_entries(environment_file, start, composed)
+    document = load_document(found, ENVIRONMENT_FILE) if environment_file and found.exists() else None
+    entries = _root_entries(document, start, composed)
     includes = walk_includes(entries, roots)
-    return Sources(includes.documents, environment_file, start, composed, includes.entries, includes.notices)
+    return Sources(includes.documents, document, start, composed, includes.entries, includes.notices)
 
 
 def _root_entries(environment_file: Document | None, initial: dict[Any, Any], overrides: dict[Any, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ def load_config(
     with environment(environ) as notes:
         sources = read_sources(overrides, roots=search_roots(here, environ, extra=roots, last=last), initial=initial)
         merged = merge_sources(sources, cwd=here, environ=environ, ports=ports, install_root=installed, host_for=host_for, address=address)
-        resolved, unresolved = _resolve(merged)
+        needed = {instance.path[0] for instance in merged.instances} | {EXTENSION_KEY}
+        resolved, unresolved = resolve_what_can_be(merged.tree, needed)
     warnings = [*merged.warnings, *notes, *unresolved]
     warnings += [
         f"the extra root '{root}' is relative; in a server it would mean another directory, so it is taken as {here / root}."
@@ -89,6 +90,12 @@ def _config(sources: Sources, merged: Merged, resolved: dict[str, Any], warnings
 
 def _instance(resolved: Mapping[Any, Any], index: int, merged: Merged) -> ServerInstance:
     recognised = merged.instances[index]
+    if not recognised.key.strip():
+        raise ConfigError(
+            f"a server instance has the name {recognised.key!r}; nothing can refer to it.",
+            where=".".join(map(str, recognised.path)),
+            hint="Give it a name.",
+        )
     block: Any = resolved
     for step in recognised.path:
         block = block[step]
@@ -104,13 +111,14 @@ def _instance(resolved: Mapping[Any, Any], index: int, merged: Merged) -> Server
     )
 
 
-def _resolve(merged: Merged) -> tuple[dict[str, Any], list[str]]:
-    """The resolved tree and a warning for each leaf that kept its text."""
-    tree = merged.tree
+def resolve_what_can_be(tree: Tree, needed: Collection[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+    """The resolved tree and a warning for each leaf that kept its text. Call it inside ``interpolation.environment``.
+
+    Raises ConfigInterpolationError for a leaf below one of the top-level keys that are ``needed``.
+    """
     try:
         return tree.resolved(), []
     except ConfigInterpolationError as first:
-        needed = {instance.path[0] for instance in merged.instances} | {EXTENSION_KEY}
         broken: list[tuple[KeyPath, ConfigInterpolationError]] = []
         for path in _interpolated(tree.data, ()):
             try:

@@ -24,7 +24,6 @@ PACKAGE = "nemo_gym"
 CHECKOUT_TREES = (PACKAGE, *SERVER_TYPES, "benchmarks", "environments")
 """What of a checkout servers import from (62 of the peer's directories import others) and is therefore in its images."""
 _SKIPPED = frozenset({"__pycache__", "tests", "node_modules", "outputs", "results", "cache"})
-_VERSION = re.compile(r"""^__version__\s*(?::[^=]*)?=\s*["'](?P<version>[^"']+)["']""", re.MULTILINE)
 _LOWEST_PYTHON = "3.13"
 
 
@@ -78,12 +77,10 @@ def _metadata(root: Path) -> Path | None:
 def _version(root: Path, project: dict[str, Any]) -> str:
     if isinstance(project.get("version"), str):
         return str(project["version"])
-    for name in ("__init__.py", "package_info.py", "version.py"):
-        file = root / PACKAGE / name
-        match = _VERSION.search(_text(file)) if file.is_file() else None
-        if match:
-            return match["version"]
-    return "0+checkout"
+    file = root / PACKAGE / "package_info.py"
+    text = _text(file) if file.is_file() else ""
+    parts = [re.search(rf"^{name}\s*=\s*(\d+)\s*$", text, re.MULTILINE) for name in ("MAJOR", "MINOR", "PATCH")]
+    return ".".join(part[1] for part in parts if part) or "0"
 
 
 def _project(file: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which source set a key: the chain of files, env.yaml and overrides behind one value (``--explain KEY``, issue 4).
 
-The chain follows merge order. What a block inherits comes before what it says itself; a value that no source gives (a port, a default,
-a relay) is booked on the parser.
+The chain follows merge order. What a block inherits, and what a composed agent was made of, comes before what is said of itself; a value
+that no source gives (a port, a default, a relay) is booked on the parser.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from gym_compose.config.agents import AGENTS
+from gym_compose.config.composition import CARRIED_OVER, Composed
 from gym_compose.config.directives import COPY, INHERIT
 from gym_compose.config.documents import key_line
 from gym_compose.config.errors import ConfigError
@@ -83,16 +85,17 @@ def explain(
     path = key_path(key)
     with environment(environ):
         sources = read_sources(overrides, roots=search_roots(here, environ, extra=roots, last=install_roots), initial=initial)
-        settings = list(_settings(_layers(sources, overrides), path))
+        layers = _layers(sources, overrides)
         try:
-            data = merge_sources(sources, cwd=here, environ=environ, ports=ports or OfflinePorts()).tree.data
+            merged = merge_sources(sources, cwd=here, environ=environ, ports=ports or OfflinePorts())
         except ConfigError as error:
-            return Explanation(key, tuple(_mark(settings)), False, None, error)
-    value = _lookup(data, path)
-    settings = _mark(settings)
+            return Explanation(key, tuple(_mark(list(_settings(layers, path)))), False, None, error)
+    value = _lookup(merged.tree.data, path)
+    settings = _mark([*_composed(layers, path, merged.composed), *_settings(layers, path)])
     last = next((setting for setting in settings if setting.last), None)
     if value is not _ABSENT and (last is None or (last.value != value and not isinstance(value, dict))):
-        note = "default" if last is None else "changed while parsing: composition, an alias, or a value that has to be absolute"
+        made = "composition" if path[:1] == ("agent_map",) and merged.composed else "default"
+        note = made if last is None else "changed while parsing: composition, an alias, or a value that has to be absolute"
         settings = [replace(setting, last=False) for setting in settings]
         settings.append(Setting(PARSER, value, note=note, last=True))
     return Explanation(key, tuple(settings), value is not _ABSENT, None if value is _ABSENT else value)
@@ -156,6 +159,21 @@ def _settings(layers: Sequence[_Layer], path: KeyPath, via: str = "", seen: froz
             notes.append("??? never overwrites a value")
             effective = False
         yield Setting(layer.label, value, layer.line(path), "; ".join(notes), effective)
+
+
+def _composed(layers: Sequence[_Layer], path: KeyPath, agents: Mapping[str, Composed]) -> Iterator[Setting]:
+    """What is said of a composed agent under the names that it was made from: the standalone agent, then what it took over."""
+    made = agents.get(str(path[0])) if path else None
+    if made is None:
+        return
+    new, old = made.standalone, made.replaced
+    block, field = path[:3] == (path[0], AGENTS, new.agent_type), path[3] if len(path) > 3 else None
+    if block:
+        yield from _settings(layers, (new.name, *path[1:]), f"composition: the standalone agent '{new.name}'")
+    if block and (field is None or field in CARRIED_OVER):
+        yield from _settings(layers, (old.name, AGENTS, old.agent_type, *path[3:]), f"composition: kept of '{old.name}'")
+    elif len(path) == 1 or path[1] != AGENTS:
+        yield from _settings(layers, (old.name, *path[1:]), f"composition: '{old.name}', whose place it takes")
 
 
 def _inherited(layers: Sequence[_Layer], path: KeyPath) -> Iterator[tuple[KeyPath, KeyPath, str]]:

@@ -17,6 +17,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from gym_compose.config.errors import OverrideError
+from gym_compose.config.masking import MASK
+from gym_compose.config.secrets import has_url_credentials, is_secret_name
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -37,8 +39,12 @@ def compose_overrides(overrides: Sequence[str] | Mapping[str, Any]) -> dict[Any,
     OmegaConf.set_struct(config, True)
     for token in overrides:
         override = parse_override(token)
-        if not _is_hydras(override):
+        if _is_hydras(override):
+            continue
+        try:
             _apply(config, override, token)
+        except OverrideError as error:
+            raise (_discreet(error, token) if _holds_secret(token) else error) from None
     container = OmegaConf.to_container(config, resolve=False)
     assert isinstance(container, dict)
     container.pop("hydra", None)
@@ -51,6 +57,9 @@ def parse_override(token: str) -> Override:
         raise OverrideError("an override is text", token=repr(token))
     override = _parsed(token)
     if isinstance(override, OverrideError):
+        if _holds_secret(token):
+            # What the grammar says of a value quotes it, in pieces too.
+            raise _discreet(OverrideError("its value is not in Hydra's grammar", token=token, hint=override.hint), token)
         raise OverrideError(override.message, token=token, hint=override.hint, details=override.details)
     return override
 
@@ -132,9 +141,13 @@ def _apply(config: DictConfig, override: Override, token: str) -> None:
 def _delete(config: DictConfig, key: str, value: Any, token: str) -> None:
     there = OmegaConf.select(config, key, throw_on_missing=False)
     if there is None:
-        raise OverrideError(f"'{key}' cannot be removed: no earlier override added it", token=token)
+        raise OverrideError(
+            f"'{key}' cannot be removed: no earlier override added it (files are not visible here)",
+            token=token,
+            hint="A config file takes a key away with _delete_key.",
+        )
     if value is not None and value != there:
-        raise OverrideError(f"'{key}' cannot be removed: its value is {there}, not {value}", token=token)
+        raise OverrideError(f"'{key}' cannot be removed: its value is another one", token=token)
     above, _, last = key.rpartition(".")
     with open_dict(config) if config else nullcontext():
         holder = OmegaConf.select(config, above) if above else config
@@ -156,6 +169,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
+
+
+def _holds_secret(token: str) -> bool:
+    """Whether the text names a secret before a ``=`` or ``:``, or holds a URL with credentials."""
+    return has_url_credentials(token) or any(is_secret_name(name) for name in re.findall(r"[\w-]+(?=\s*[=:])", token))
+
+
+def _discreet(error: OverrideError, token: str) -> OverrideError:
+    """The same error with everything after the first ``=`` masked."""
+    key, _, value = token.partition("=")
+    shown = [text.replace(value, MASK) if value and text else text for text in (error.message, error.hint or "")]
+    quoted = value.replace('"', '\\"')
+    return OverrideError(shown[0], token=f"{key}={MASK}", hint=shown[1].replace(quoted, MASK) if quoted else shown[1])
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gym_compose.config.agents import AGENTS, agent_instances, is_unbound
+from gym_compose.config.agents import AGENTS
 from gym_compose.config.aliases import route_old_agents
-from gym_compose.config.composition import compose_agent, composed_names, hold_back
+from gym_compose.config.composition import Composed, compose_agent, composed_names, hold_back
 from gym_compose.config.defaults import fill_defaults, head_port
 from gym_compose.config.diagnostics import diagnose
 from gym_compose.config.directives import apply_directives
@@ -19,7 +19,7 @@ from gym_compose.config.environments import front_agents
 from gym_compose.config.errors import ConfigError
 from gym_compose.config.includes import CONFIG_PATHS
 from gym_compose.config.instances import Recognised, recognise, refuse_almost_servers
-from gym_compose.config.interpolation import MISSING, Tree
+from gym_compose.config.interpolation import MISSING, Tree, is_interpolation
 from gym_compose.config.layers import COMMAND_LINE, INITIAL, Sources
 from gym_compose.config.merge import Layer, merge_layers
 from gym_compose.config.missing import refuse_missing
@@ -49,6 +49,8 @@ class Merged:
     instances: tuple[Recognised, ...]
     pinned: frozenset[str]
     warnings: tuple[str, ...]
+    composed: Mapping[str, Composed] = field(default_factory=dict)
+    """The agents that composition made, by name."""
 
 
 def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
@@ -60,11 +62,8 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
     tree, held = _merge(sources)
     if sources.entries:
         tree.put((CONFIG_PATHS,), list(sources.entries))
-    # A binding that cannot be resolved is reported before anything else, as in the peer, which looks for unbound agents here already.
-    for agent in agent_instances(tree):
-        is_unbound(tree, agent)
     apply_directives(tree)
-    compose_agent(tree, held, around.environ)
+    composed = compose_agent(tree, held, around.environ)
     if held:
         tree = merge_layers([Layer("merged", tree.data), Layer(COMMAND_LINE, held)])
     route_old_agents(tree, warnings)
@@ -98,7 +97,7 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
     )
     one_host = not isinstance(around.ports, FixedPort)
     warnings += diagnose(tree.data, instances, pinned, head, one_host=one_host)
-    return Merged(tree, instances, pinned, tuple(dict.fromkeys(warnings)))
+    return Merged(tree, instances, pinned, tuple(dict.fromkeys(warnings)), composed)
 
 
 def _merge(sources: Sources) -> tuple[Tree, dict[str, Any]]:
@@ -109,7 +108,8 @@ def _merge(sources: Sources) -> tuple[Tree, dict[str, Any]]:
     # A composed agent is called after the unbound agent's type; without such a name among the overrides nothing has to wait, and the
     # merge without them is not needed.
     types = tuple(kind for layer in (*sources.below, *initial) for kind in _open_agent_types(layer.tree))
-    if types and any(isinstance(name, str) and name.endswith(types) for name in overrides):
+    if INTERPOLATED in types or (types and any(isinstance(name, str) and name.endswith(types) for name in overrides)):
+        # A binding that is an interpolation has to be resolved here, as in the peer: by the files, before the overrides are merged.
         held = hold_back(overrides, composed_names(merge_layers([*sources.below, *initial])))
     top = [Layer(COMMAND_LINE, overrides)]
     if sources.initial:
@@ -119,13 +119,21 @@ def _merge(sources: Sources) -> tuple[Tree, dict[str, Any]]:
     return merge_layers([*sources.below, *top]), held
 
 
+INTERPOLATED = ""
+"""Stands for an agent of which only the merge of all files can tell whether it is bound."""
+
+
 def _open_agent_types(tree: Mapping[Any, Any]) -> Iterator[str]:
     """The types of the agents in a file whose ``resources_server.name`` is ``???``: the only way to an unbound agent."""
     for instance in tree.values():
         implementations = instance.get(AGENTS) if isinstance(instance, dict) else None
+        if is_interpolation(implementations):
+            yield INTERPOLATED
         for kind, block in implementations.items() if isinstance(implementations, dict) else ():
             reference = block.get("resources_server") if isinstance(block, dict) else None
-            if isinstance(reference, dict) and reference.get("name") == MISSING:
+            if is_interpolation(reference):
+                yield INTERPOLATED
+            elif isinstance(reference, dict) and reference.get("name") == MISSING:
                 yield str(kind)
 
 

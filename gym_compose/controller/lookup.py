@@ -1,7 +1,8 @@
 """Name lookups that nobody has to wait for.
 
 In a closed network a failing lookup blocks its thread for a second or more (platform.md), and Python joins the threads of an executor
-before it exits: the head then took 3.5 s to stop once its servers were gone. Here each lookup has a daemon thread, which ends with the process.
+before it exits: the head then took 3.5 s to stop once its servers were gone. Here each lookup has a daemon thread, which ends with the
+process.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ class _Target:
     since: float
     detail: str | None = None
     answered: bool = False
+    answered_at: float | None = None
 
     def move(self, state: State, detail: str | None, now: float) -> bool:
         changed = state != self.state
@@ -98,6 +99,7 @@ class Readiness:
             unreachable=tuple(target.health() for target in self._servers if target.state == "unreachable"),
             warnings=tuple(self._warnings),
             error=self._error,
+            answered={target.name: target.answered_at for target in self._servers if target.answered_at is not None},
         )
 
     async def run(self) -> None:
@@ -170,6 +172,7 @@ class Readiness:
     def _take_server(self, server: _Target, result: ProbeResult) -> None:
         if result.answers_as_server:
             server.answered = True
+            server.answered_at = self._now()
             if server.move("ready", None, self._now()):
                 self._log(f"{server.name} answers at {server.url}")
                 self._progress.set()

@@ -19,7 +19,7 @@ from gym_compose.driver.journal import Journal, SyncPolicy, sync_policy
 from gym_compose.driver.output import LineFile, OutputLock, OutputPaths, write_document
 from gym_compose.driver.progress import Tally
 from gym_compose.driver.routing import Router
-from gym_compose.driver.summary import Ending, check_counts, nothing_completed, summarize
+from gym_compose.driver.summary import Ending, beside, check_counts, nothing_completed, summarize
 from gym_compose.driver.watch import watch_servers
 from gym_compose.serving.client import HttpClient, PoolOptions
 from gym_compose.wire.deadline import Clock
@@ -144,7 +144,7 @@ class _Run:
                 ending = Ending(error=error)
         summary = summarize(self.request.run_id, self.tally, self.paths, ending)
         try:
-            write_document(self.paths.summary, summary.model_dump(mode="json"))
+            write_document(self.paths.summary, beside(summary).model_dump(mode="json"))
         except OutputFailedError as error:
             # The disk that ended the run may be full for this too; the event still carries the summary.
             if ending.error is None:

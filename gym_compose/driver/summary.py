@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gym_compose.driver.output import OutputPaths
 from gym_compose.driver.progress import Tally
@@ -37,6 +38,12 @@ def nothing_completed(tally: Tally) -> GymComposeError | None:
         return None
     classes = ", ".join(f"{count} {name}" for name, count in sorted(tally.failures.items())) or "no failure was reported"
     return GymComposeError(f"none of {tally.requested} rollouts completed: {classes}", hint="The failures file says why.")
+
+
+def beside(summary: RunSummary) -> RunSummary:
+    """As it is written: its files stand in its own directory, so they are named without it. In a container that directory has another
+    path than on the host, and results are moved and copied."""
+    return summary.model_copy(update={"files": {kind: Path(path).name for kind, path in summary.files.items()}})
 
 
 def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending) -> RunSummary:

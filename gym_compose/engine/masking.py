@@ -55,6 +55,8 @@ def _secret_strings(values: tuple[SecretValue, ...]) -> Iterator[str]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)  # a key of digits only is a number to YAML
     elif isinstance(value, dict):
         for item in value.values():
             yield from _strings(item)

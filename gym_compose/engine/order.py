@@ -44,7 +44,7 @@ def stop_tiers(states: Iterable[ServiceState], types: Mapping[str, str]) -> Sequ
 def _tier(state: ServiceState, types: Mapping[str, str]) -> int:
     if state.role == "driver":
         return _DRIVER
-    if state.role == "head":
+    if state.role in ("head", "relay"):
         return _HEAD
     for server_type, tier in _TIER.items():
         if types.get(state.service) == server_type:

@@ -20,7 +20,7 @@ from gym_compose.project.directory import GYM_DIRECTORY
 from gym_compose.project.errors import NoHeadError, RunFailedError
 from gym_compose.project.events import DriverOutput, OnEvent, redacted
 from gym_compose.project.naming import run_id
-from gym_compose.project.runs import ContainerPaths, HostPaths, RunDirectory, RunOptions, check_paths, on_host, with_paths
+from gym_compose.project.runs import ContainerPaths, HostPaths, RunDirectory, RunOptions, check_paths, on_host, text_on_host, with_paths
 from gym_compose.project.wait import Redact
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import GymComposeError, InvalidInputError
@@ -130,7 +130,7 @@ def _discard(project: Project, engine: DockerEngine, run: RunDirectory) -> None:
 
 def _follow(driver: DriverContainer, run: RunDirectory, output: str, on_event: OnEvent, settings: Settings, redact: Redact) -> RunSummary:
     """Read a driver's lines to its end, take its exit code, keep that, remove the container."""
-    said = DriverOutput(on_event, tail_lines=settings.log_tail_lines, redact=redact)
+    said = DriverOutput(on_event, tail_lines=settings.log_tail_lines, redact=lambda text: redact(text_on_host(text, output)))
     stop = threading.Event()
     interrupted = False
     try:

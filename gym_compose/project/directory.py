@@ -84,7 +84,11 @@ class ProjectDirectory:
 
     @property
     def exists(self) -> bool:
-        return self.state_file.is_file()
+        """Raises PrerequisiteError when the directory is another user's."""
+        try:
+            return self.state_file.is_file()
+        except PermissionError as error:
+            raise _no_right(self.path) from error
 
     def create(self) -> None:
         """Make the directory, for the caller's eyes only (0700) and ignored by git, whatever the umask is.
@@ -111,11 +115,16 @@ class ProjectDirectory:
     # State
 
     def read_state(self) -> ProjectState | None:
-        """The state, or None when the project was never written. Raises InvalidInputError when the file is not ours."""
+        """The state, or None when the project was never written.
+
+        Raises InvalidInputError when the file is not ours, PrerequisiteError when it is another user's.
+        """
         try:
             data = self.state_file.read_bytes()
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise _no_right(self.path) from error
         try:
             return ProjectState.model_validate(orjson.loads(data))
         except (orjson.JSONDecodeError, ValidationError) as error:
@@ -124,6 +133,14 @@ class ProjectDirectory:
                 where=str(self.state_file),
                 hint=f"Stop what runs with `gym compose -p {self.project} down`, then delete {self.path}.",
             ) from error
+
+    def planned_services(self) -> list[tuple[str, str | None]]:
+        """(service, instance) of everything in ``plan.json``; empty when there is none that can be read."""
+        try:
+            document = orjson.loads(self.plan_file.read_bytes())
+            return [(str(entry["service"]), entry.get("instance")) for entry in document["services"]]
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            return []
 
     def write_state(self, state: ProjectState) -> None:
         self.create()
@@ -135,6 +152,8 @@ class ProjectDirectory:
             return self.session_key_file.read_text(encoding="ascii").strip() or None
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise _no_right(self.path) from error
 
     def session_key(self, *, token: str | None = None) -> str:
         """That key, made at the first time (``token``, else random) and kept in a 0600 file.
@@ -165,6 +184,12 @@ class ProjectDirectory:
                 yield
             finally:
                 fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _no_right(path: Path) -> PrerequisiteError:
+    return PrerequisiteError(
+        "this project belongs to another user", where=str(path), hint="Work on it as that user (root?), or choose another name with -p."
+    )
 
 
 def projects_under(cwd: Path) -> tuple[ProjectDirectory, ...]:

@@ -3,7 +3,8 @@
 GymComposeError
 ├── PrerequisiteError
 │   ├── ProjectBusyError        another command works on the project
-│   └── HeadPortTakenError      the head's port on this host belongs to somebody else
+│   ├── HeadPortTakenError      the head's port on this host belongs to somebody else
+│   └── OtherEngineError        the project runs on the other engine
 ├── InvalidInputError
 │   ├── ProjectNotFoundError    no project of that name, or none, or several, under the current directory
 │   └── NoHeadError             nothing answers where the head server should be
@@ -15,6 +16,7 @@ GymComposeError
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +46,18 @@ class HeadPortTakenError(PrerequisiteError):
         self.port = port
 
 
+class OtherEngineError(PrerequisiteError):
+    """Servers of the project are there on ``engine``, which is not the one to start it on."""
+
+    def __init__(self, project: str, engine: str) -> None:
+        super().__init__(
+            f"it runs on the {engine} engine already",
+            where=f"project {project}",
+            hint=f"`gym compose -p {project} down` stops it there; or say --engine {engine}, or give this one another name with -p.",
+        )
+        self.engine = engine
+
+
 class ProjectNotFoundError(InvalidInputError):
     """No project to act on; ``names`` are those that are there."""
 
@@ -69,12 +83,24 @@ class NoHeadError(InvalidInputError):
         self.url = url
 
 
+def exit_text(code: int | None) -> str:
+    """``exit code 3``, with the signal's name where the code stands for one (128 + its number)."""
+    if code is None:
+        return "an unknown exit code"
+    try:
+        return f"exit code {code} ({signal.Signals(code - 128).name})" if code > 128 else f"exit code {code}"
+    except ValueError:  # no signal has that number
+        return f"exit code {code}"
+
+
 class ServerDiedError(NotReadyError):
     """A server ended before all were ready. ``log`` are its last lines, secrets masked."""
 
     def __init__(self, service: str, *, exit_code: int | None, oom_killed: bool, log: Sequence[str]) -> None:
-        cause = "was killed for lack of memory" if oom_killed else f"ended with exit code {'unknown' if exit_code is None else exit_code}"
+        cause = "was killed for lack of memory" if oom_killed else f"ended with {exit_text(exit_code)}"
         hint = f"Its limit is `compose: servers: {service}: {{memory: …}}`." if oom_killed else None
+        if exit_code == 0 and not oom_killed:
+            hint = "Its entrypoint came to its end without serving: a native one ends in `MyServer.run_webserver()`."
         details = tuple(log) if log else ("(it wrote nothing)",)
         super().__init__(f"the server {cause} before it was ready", where=f"services/{service}", hint=hint, details=details)
         self.service = service

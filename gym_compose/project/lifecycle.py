@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gym_compose.engine.errors import PortTakenError
 from gym_compose.engine.interface import PlannedAction, Report, StopReport
 from gym_compose.project.errors import HeadFailedError
 from gym_compose.project.published import instance_addresses, write_published
@@ -44,6 +47,7 @@ def up(project: Project, deadline: Deadline, listeners: Listeners) -> HealthRepo
     engine = project.engine
     with DeathWatch(engine, project.name) as watch:
         with project.directory.lock(deadline.within(project.settings.project_lock_seconds, "the project's lock")):
+            project.require_one_engine(deadline, listeners.report)
             observed = engine.observe(project.name, deadline)
             project.settle_ports(observed)
             actions = engine.plan(project.deployment, observed)
@@ -51,19 +55,55 @@ def up(project: Project, deadline: Deadline, listeners: Listeners) -> HealthRepo
                 listeners.on_plan(actions)
             project.build(deadline, listeners.report)
             with _StoppedOnFailure(project, listeners.report):
-                engine.apply(project.deployment, project.directory.path, actions, deadline, listeners.report)
+                _apply(project, actions, deadline, listeners.report)
+                applied = time.time()
                 address = _publish(project, deadline)
         with _StoppedOnFailure(project, listeners.report):
-            return _wait(project, address, watch, deadline, listeners)
+            return _wait(project, address, watch, deadline, listeners, _fresh(project, actions), applied)
 
 
-def _wait(project: Project, address: str | None, watch: DeathWatch, deadline: Deadline, listeners: Listeners) -> HealthReport:
+def _fresh(project: Project, actions: Sequence[PlannedAction]) -> frozenset[str]:
+    """The instances that are started under a head that keeps running. A head that is started too gives its verdict on all."""
+    kinds = {action.service: action.action for action in actions}
+    if kinds.get(HEAD_SERVICE) != "keep":
+        return frozenset()
+    services = project.deployment.services
+    return frozenset(s.instance for s in services if s.instance is not None and kinds.get(s.name) in {"create", "recreate", "start"})
+
+
+def _apply(project: Project, actions: Sequence[PlannedAction], deadline: Deadline, report: Report) -> None:
+    """Start what is planned. A port that was taken between our look and the engine's bind gives way once, unless the config names it."""
+    engine, directory = project.engine, project.directory.path
+    try:
+        engine.apply(project.deployment, directory, actions, deadline, report)
+    except PortTakenError as error:
+        if project.head_port_is_explicit:
+            raise
+        report(f"{error.message}: starting once more with free ports")
+        engine.stop(project.name, deadline, report)
+        observed = engine.observe(project.name, deadline)
+        project.settle_ports(observed)
+        project.build(deadline, report)
+        engine.apply(project.deployment, directory, engine.plan(project.deployment, observed), deadline, report)
+
+
+def _wait(
+    project: Project,
+    address: str | None,
+    watch: DeathWatch,
+    deadline: Deadline,
+    listeners: Listeners,
+    fresh: frozenset[str],
+    since: float,
+) -> HealthReport:
     wait = ReadyWait(
         engine=project.engine,
         deployment=project.deployment,
         redact=project.redact,
         settings=project.settings,
         on_health=listeners.on_health,
+        fresh=fresh,
+        since=since,
     )
     if address is None:  # a container that has ended publishes nothing: say why it ended, if that is it
         wait.raise_dead(deadline)
@@ -109,5 +149,9 @@ class _StoppedOnFailure:
         deadline = Deadline.after(self._project.settings.down_seconds, "the project to stop")
         try:
             down(self._project, deadline, self._report)
+            if isinstance(error, KeyboardInterrupt):
+                # What the engine had been asked for in that moment it still makes.
+                threading.Event().wait(deadline.pause(self._project.settings.event_settle_seconds))
+                down(self._project, deadline, self._report)
         except GymComposeError as second:
-            self._report(f"stopping failed too: {second}. Run `gym compose -p {self._project.name} down`.")
+            self._report(f"stopping failed too: {str(second).rstrip('.')}. Run `gym compose -p {self._project.name} down`.")

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import yaml
 
+from gym_compose.compiler.addresses import host_ports
 from gym_compose.compiler.assets import read_assets, read_host_files
 from gym_compose.compiler.hostfiles import wanted_files
 from gym_compose.compiler.options import CompileOptions
 from gym_compose.config.model import GymConfig, ServerSource
+from gym_compose.config.nemo_gym import find_nemo_gym
 from gym_compose.project import assets
 from gym_compose.project.directory import ProjectDirectory
+from gym_compose.project.listening import loopback_only
+from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.names import DEFAULT_UID, HEAD_PORT_INSIDE, EngineName
 from gym_compose.wire.settings import Settings
 
@@ -48,14 +52,21 @@ class HeadPort:
     @classmethod
     def of(cls, config: GymConfig, overrides: Sequence[str]) -> HeadPort:
         """Out of the merged config. Its ``head_server`` is always filled in, so a port of 11000 may be the default or a wish: the
-        overrides and files are looked at to tell."""
+        overrides and files are looked at to tell. Raises InvalidInputError for what is no port."""
         head = config.resolved.get("head_server")
         port = head.get("port") if isinstance(head, Mapping) else None
-        wanted = port if isinstance(port, int) and not isinstance(port, bool) and port > 0 else HEAD_PORT_INSIDE
+        wanted = HEAD_PORT_INSIDE if port is None else _port(port)
         explicit = (
             wanted != HEAD_PORT_INSIDE or any(_names_head_port(text) for text in overrides) or any(map(_file_names_it, config.config_files))
         )
         return cls(wanted, explicit)
+
+
+def _port(value: object) -> int:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 65536:
+        return number
+    raise InvalidInputError(f"{value!r} is no port", where="head_server.port", hint="Give a number of 1 to 65535, or leave the key out.")
 
 
 def _names_head_port(override: str) -> bool:
@@ -111,4 +122,6 @@ def compile_options(
         files=read_host_files(wanted_files(config, sources), roots),
         publish=tuple(publish),
         stop_grace_seconds=settings.stop_grace_seconds,
+        loopback_ports=loopback_only(host_ports(config)) if target == "docker" else frozenset(),
+        nemo_gym=find_nemo_gym(roots) if any(source.runtime == "nemo-gym" for source in sources.values()) else None,
     )

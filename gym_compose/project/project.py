@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from gym_compose.engine.interface import BuiltImage, Engine, LogLine, Observed, PlannedAction, Report, StopReport
 from gym_compose.engine.masking import deployment_redactor, directory_redactor
+from gym_compose.engine.select import select_engine
 from gym_compose.project import lifecycle
 from gym_compose.project.directory import ProjectDirectory, ProjectState, find_project
+from gym_compose.project.errors import OtherEngineError
 from gym_compose.project.http import HeadClient
 from gym_compose.project.ports import expected_head_port, settled_head_port
 from gym_compose.project.published import port_of
 from gym_compose.project.source import ProjectSource, Selection
 from gym_compose.wire.deadline import Deadline
-from gym_compose.wire.errors import InvalidInputError
+from gym_compose.wire.errors import InvalidInputError, PrerequisiteError
 from gym_compose.wire.head import HealthReport
 from gym_compose.wire.names import HEAD_SERVICE
 from gym_compose.wire.redaction import Redactor
@@ -127,6 +129,11 @@ class Project:
     def has_config(self) -> bool:
         return self._compiled is not None
 
+    @property
+    def head_port_is_explicit(self) -> bool:
+        """The config names the head's port on this host, so no other one will do."""
+        return self._loaded().source.head_port.explicit
+
     def _loaded(self) -> _Compiled:
         if self._compiled is None:
             raise InvalidInputError(
@@ -219,18 +226,28 @@ class Project:
     def logs(
         self, services: Sequence[str] = (), *, follow: bool = False, tail: int | None = None, stop: threading.Event | None = None
     ) -> Iterator[LogLine]:
-        """Lines of the services (all when none is named), secrets masked. Names may be those of instances."""
+        """Lines of the services (all when none is named), secrets masked. Names may be those of instances.
+
+        Raises InvalidInputError for a name that is neither a service's nor an instance's.
+        """
         names = [self.service_of(name) for name in services]
         for line in self.engine.logs(self.name, names, follow=follow, tail=tail, stop=stop):
             yield replace(line, text=self.redact(line.text))
 
     def service_of(self, name: str) -> str:
-        """The compose service of an instance or service name; itself when it is neither (the engine knows then)."""
+        """The compose service of an instance or service name. Raises InvalidInputError, which lists the services, when it is neither."""
         if self._compiled is not None:
-            for service in self._compiled.deployment.services:
-                if name in (service.name, service.instance):
-                    return service.name
-        return name
+            known = [(service.name, service.instance) for service in self._compiled.deployment.services]
+        else:
+            known = self.directory.planned_services()
+        for service, instance in known:
+            if name in (service, instance):
+                return service
+        if not known:  # no plan was written: the engine alone knows
+            return name
+        raise InvalidInputError(
+            f"there is no service {name!r}", where=f"project {self.name}", hint=f"There is: {', '.join(service for service, _ in known)}."
+        )
 
     def collect(self, options: RunOptions, on_event: OnEvent) -> RunSummary:
         """Run a driver against what runs; see ``collect.collect``."""
@@ -239,6 +256,21 @@ class Project:
         return collect.collect(self, options, on_event)
 
     # Called by lifecycle
+
+    def require_one_engine(self, deadline: Deadline, report: Report) -> None:
+        """Raise OtherEngineError when servers of this project are there on the engine that it was started with before: `down` stops those
+        of one engine only, so they would be left for ever."""
+        state = self.directory.read_state()
+        if state is None or state.engine == self.engine.name:
+            return
+        bounded = deadline.within(self.settings.docker_call_seconds, "the state of the project")
+        try:
+            other = select_engine(state.engine, self.environ, self.settings, bounded, home=self.directory.path.parent)
+        except PrerequisiteError as error:
+            report(f"Servers of {self.name} that were started on {state.engine} before cannot be looked for: {error.message}.")
+            return
+        if other.observe(self.name, bounded).services:
+            raise OtherEngineError(self.name, state.engine)
 
     def settle_ports(self, observed: Observed) -> None:
         """Choose the ports that are really used, now that it is known what runs. Compiles again when one differs.

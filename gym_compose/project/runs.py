@@ -142,6 +142,11 @@ def on_host(summary: RunSummary, output: str) -> RunSummary:
     return summary.model_copy(update={"files": {kind: _on_host(path, directory) for kind, path in summary.files.items()}})
 
 
+def text_on_host(text: str, output: str) -> str:
+    """A driver's message with the output's directory as this host knows it."""
+    return text.replace(f"{CONTAINER_OUTPUT}/", f"{Path(output).parent}/")
+
+
 def _on_host(path: str, directory: Path) -> str:
     inside = PurePosixPath(path)
     if inside.is_relative_to(CONTAINER_OUTPUT):

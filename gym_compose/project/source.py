@@ -11,6 +11,7 @@ from gym_compose import __version__
 from gym_compose.compiler.assets import read_assets
 from gym_compose.compiler.compile import compile as compile_deployment
 from gym_compose.compiler.deployment import Deployment
+from gym_compose.compiler.errors import HostFileError
 from gym_compose.compiler.options import CompileOptions
 from gym_compose.compiler.render import OutputFile, render
 from gym_compose.compiler.slug import slug
@@ -128,7 +129,24 @@ class ProjectSource:
 
     def compile(self, directory: ProjectDirectory, *, head_port: int, session_key: str | None) -> Deployment:
         """Raises CompileError."""
-        return compile_deployment(self.config, self.sources, self.options(directory, head_port=head_port, session_key=session_key))
+        options = self.options(directory, head_port=head_port, session_key=session_key)
+        try:
+            return compile_deployment(self.config, self.sources, options)
+        except HostFileError as error:
+            script = self._maker_of(error.path)
+            if script is not None:
+                error.hint = f"It is made by {script}, which has not run yet: see `python {script} --help`."
+            raise
+
+    def _maker_of(self, path: str) -> str | None:
+        """The prepare script of a dataset that stands in the same directory as ``path``: it makes what belongs to the dataset too."""
+        for instance in self.config.instances:
+            for dataset in _dicts(instance.block.get("datasets")):
+                made, script = dataset.get("jsonl_fpath"), dataset.get("prepare_script")
+                if isinstance(made, str) and isinstance(script, str) and Path(made).parent == Path(path).parent:
+                    places = (root.path / script for root in _server_roots(self.selection))
+                    return str(next((place for place in places if place.is_file()), script))
+        return None
 
     def files(self, deployment: Deployment, directory: ProjectDirectory) -> tuple[OutputFile, ...]:
         """What ``write`` writes, as data."""
@@ -177,6 +195,11 @@ def _server_roots(selection: Selection) -> tuple[SearchRoot, ...]:
     )
 
 
+def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        yield from (item for item in value if isinstance(item, Mapping))
+
+
 def _at(node: Any, path: Sequence[str | int]) -> Any:
     for step in path:
         node = node[step]
@@ -186,6 +209,8 @@ def _at(node: Any, path: Sequence[str | int]) -> Any:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)  # a key of digits only is a number to YAML
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _strings(item)

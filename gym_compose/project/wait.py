@@ -13,7 +13,7 @@ from gym_compose.compiler.deployment import Deployment
 from gym_compose.engine.interface import Engine, EngineEvent, LogLine
 from gym_compose.project.errors import HeadFailedError, ServerDiedError
 from gym_compose.wire.deadline import Deadline
-from gym_compose.wire.head import HealthReport
+from gym_compose.wire.head import HealthReport, InstanceHealth
 from gym_compose.wire.names import HEAD_SERVICE
 from gym_compose.wire.settings import Settings
 
@@ -74,6 +74,10 @@ class ReadyWait:
     redact: Redact
     settings: Settings
     on_health: Callable[[HealthReport], None] | None = None
+    fresh: frozenset[str] = frozenset()
+    """Instances that were started under a head that kept running: its verdict is older than they are, so each must have answered after
+    ``since`` (epoch seconds)."""
+    since: float = 0.0
 
     def run(self, health: Health, watch: DeathWatch, deadline: Deadline) -> HealthReport:
         """Wait for the head's ok; ``health`` asks it, None is no answer.
@@ -87,6 +91,7 @@ class ReadyWait:
         while True:
             report = health()
             if report is not None:
+                report = self._with_fresh(report)
                 last = report
                 if self.on_health is not None:
                     self.on_health(report)
@@ -107,6 +112,20 @@ class ReadyWait:
             event = watch.next_death(deadline.pause(self.settings.ready_poll_seconds))
             if event is not None:
                 self.raise_dead(deadline, event)
+
+    def _with_fresh(self, report: HealthReport) -> HealthReport:
+        """``report`` with those of ``fresh`` that have not answered yet as waited for."""
+        if report.status != "ok":
+            return report
+        late = {name for name in self.fresh if report.answered.get(name, 0.0) <= self.since}
+        if not late:
+            return report
+        known = {item.name: item for item in report.unreachable}
+        waiting = tuple(
+            known.get(name) or InstanceHealth(name=name, kind="server", state="waiting", url="", since=self.since) for name in sorted(late)
+        )
+        others = tuple(item for item in report.unreachable if item.name not in late)
+        return report.model_copy(update={"status": "starting", "phase": "servers", "waiting": waiting, "unreachable": others})
 
     def raise_dead(self, deadline: Deadline, event: EngineEvent | None = None) -> None:
         """Raise for the first service (in start order) that has ended by now.

@@ -124,3 +124,6 @@ class HealthReport(BaseModel):
     warnings: tuple[str, ...] = ()
     error: str | None = None
     """Set when a phase ran out of its time: names who never answered."""
+    answered: dict[str, float] = Field(default_factory=dict)
+    """Instance to epoch seconds of its last answer. ``ok`` is about the start of the head; a server that was made anew under a head that
+    kept running is up when it answered after that."""

@@ -21,7 +21,7 @@ EXTENSION_KEY: Final = "compose"
 LABEL_PREFIX: Final = "gym-compose."
 LABEL_PROJECT: Final = "gym-compose.project"
 LABEL_INSTANCE: Final = "gym-compose.instance"
-LABEL_ROLE: Final = "gym-compose.role"  # server | head | driver
+LABEL_ROLE: Final = "gym-compose.role"  # server | head | driver | relay
 LABEL_SLICE: Final = "gym-compose.slice-sha256"
 LABEL_VERSION: Final = "gym-compose.version"
 LABEL_DIRECTORY: Final = "gym-compose.directory"  # absolute path of .gym/<project>
@@ -29,10 +29,11 @@ LABEL_RUN: Final = "gym-compose.run"
 LABEL_OUTPUT: Final = "gym-compose.output"
 LABEL_IMAGE_KEY: Final = "gym-compose.image-key"
 
-Role = Literal["server", "head", "driver"]
+Role = Literal["server", "head", "driver", "relay"]
 
 HEAD_SERVICE: Final = "head"
 DRIVER_SERVICE: Final = "driver"
+RELAY_SERVICE: Final = "host-relay"
 HEAD_ALIAS: Final = "head.gym"
 HEAD_PORT_INSIDE: Final = 11000
 HEAD_PORT_PUBLISHED: Final = 11001

@@ -25,6 +25,7 @@ class Settings:
     base_image_seconds: float = 1800.0  # debootstrap and import
     stop_grace_seconds: float = 10.0  # per service, between the stop signal and the kill
     down_seconds: float = 120.0
+    removal_seconds: float = 5.0  # for what compose left behind: an interrupted command's network is still being made for a moment
     event_settle_seconds: float = 0.5  # how long a death is given to be followed by its OOM flag
     event_reconnect_seconds: float = 0.5  # pause before the event or log stream is opened again after the engine closed it
     event_poll_seconds: float = 0.1  # how soon a reader of events or logs sees that it is to stop

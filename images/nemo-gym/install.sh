@@ -2,7 +2,8 @@
 # install.sh packages|requirements: what runs in the image build of the nemo-gym runtime. The build context is /mnt/context:
 #
 #   requirements.txt   lines to install; packages.txt (packages only): the lock, instead of resolving
-#   overrides.txt      the resolver's overrides, or empty
+#   overrides.txt      the resolver's overrides, or empty; local/: packages from a server's own directory
+#   pyproject.toml     of a NeMo Gym checkout, whose dependencies are resolved with the lines; extras.txt: its extras
 #   asked-by.txt       which servers asked, for the message of a failure
 #
 # NEMO_GYM_PYTHON is the lowest Python that NeMo Gym's wheel asks for. Debian's may be of the same minor version and a lower patch, on which
@@ -36,13 +37,20 @@ if [ "$1" = packages ]; then
 fi
 
 touch /tmp/before
+if [ -d local ]; then cp -r local /tmp/local; fi
 if [ "$1" = packages ] && [ -s packages.txt ]; then
   install --no-deps -r packages.txt
 else
   # The ray and openai of all servers are one version (contract-servers 8, case 57).
   uv pip freeze --python "$python" | grep -E '^(ray|openai)==' > /tmp/pins || true
   cat overrides.txt > /tmp/overrides
-  install -r requirements.txt --constraint /tmp/pins --override /tmp/overrides
+  set -- "$1" -r requirements.txt
+  if [ -s pyproject.toml ]; then
+    set -- "$@" -r pyproject.toml
+    while read -r extra; do set -- "$@" --extra "$extra"; done < extras.txt
+  fi
+  shift
+  install "$@" --constraint /tmp/pins --override /tmp/overrides
 fi
 uv pip freeze --python "$python" > /opt/gym/packages.txt
 
@@ -50,4 +58,4 @@ uv pip freeze --python "$python" > /opt/gym/packages.txt
 # what this step installed: a file that is written again is in the layer again. A file that does not compile fails when it is imported.
 find /opt/gym/lib -name '*.py' -cnewer /tmp/before ! -path '*/tests/*' ! -path '*/test/*' > /tmp/sources
 if [ -s /tmp/sources ]; then "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash -i /tmp/sources > /dev/null 2>&1 || true; fi
-rm -rf /tmp/before /tmp/pins /tmp/overrides /tmp/sources
+rm -rf /tmp/before /tmp/local /tmp/pins /tmp/overrides /tmp/sources

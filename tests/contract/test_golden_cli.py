@@ -26,7 +26,7 @@ def cases(golden_directory: Path) -> list[dict[str, Any]]:
 
 def test_every_recorded_command_ends_the_same(cases: list[dict[str, Any]], peer_root: Path, tmp_path: Path) -> None:
     """Target, overrides, exit status, error class, merged config and its key order; in one test, so that one run lists all differences."""
-    differences = []
+    differences: list[str] = []
     outcomes: Counter[str] = Counter()
     for case in cases:
         got = outcome(case["cli"], peer_root, tmp_path)

@@ -48,6 +48,7 @@ class ImageBuilder:
         self._index = index
         self._environ: Mapping[str, str] = {}
         self._images = deployment.images
+        self._deployment = deployment
         self._directory = directory
         self._cancel = threading.Event()
 
@@ -165,8 +166,9 @@ class ImageBuilder:
         disk = failure.recognise(
             "\n".join(line for line in stderr.splitlines() if "no space left" in line), self._compose.redactor, details=lines
         )
+        servers = needed_by(name, self._deployment)
         return disk or ImageBuildError(
-            f"the image could not be built (exit code {code})",
+            f"the image could not be built (exit code {code})" + (f"; it is for {', '.join(servers)}" if servers else ""),
             where=name,
             hint=f"Its build context is in {self._directory / 'images'}. The last lines of its output:",
             details=lines,
@@ -176,6 +178,18 @@ class ImageBuilder:
 def ready(waiting: Iterable[Image], todo: set[str]) -> list[Image]:
     """Those whose parents are all there, in the deployment's order (base first). Nothing else may be built yet."""
     return [image for image in waiting if not any(name in todo for name in image.depends_on if name != image.name)]
+
+
+def needed_by(name: str, deployment: Deployment) -> tuple[str, ...]:
+    """The instances whose image is this one or stands on it; empty when all of them do."""
+    parents = {image.name: image.depends_on for image in deployment.images}
+
+    def stands_on(image: str) -> bool:
+        return image == name or any(stands_on(parent) for parent in parents.get(image, ()) if parent != image)
+
+    instances = [service for service in deployment.services if service.instance is not None]
+    found = tuple(str(service.instance) for service in instances if stands_on(service.image))
+    return found if len(found) < len(instances) or len(found) == 1 else ()
 
 
 def build_services(file: Path) -> dict[str, str]:

@@ -63,7 +63,9 @@ class DriverContainer:
             return None
 
     def lines(self, stop: threading.Event, *, tail: int | None = None) -> Iterator[str]:
-        """Lines of its stdout from the first one (or the last ``tail``) until it ends or ``stop`` is set. Masked.
+        """Lines of its stdout from the first one (or the last ``tail``) until it ends or ``stop`` is set.
+
+        As they are: they are JSON, and a secret that is an ordinary word ("completed") would break it. Whoever shows one masks its text.
 
         Raises DockerUnavailableError when the engine stays away for ``docker_call_seconds``.
         """
@@ -73,7 +75,7 @@ class DriverContainer:
             while not stop.is_set():
                 ended = follower.ended.is_set()
                 with contextlib.suppress(queue.Empty):
-                    yield self._api.redactor.text(arrived.get(timeout=0 if ended else self._api.settings.event_poll_seconds).text)
+                    yield arrived.get(timeout=0 if ended else self._api.settings.event_poll_seconds).text
                     continue
                 if ended:
                     if follower.error is not None:

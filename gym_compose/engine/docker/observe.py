@@ -43,7 +43,7 @@ def role_of(labels: Mapping[str, str]) -> Role:
     role = labels.get(LABEL_ROLE)
     if labels.get(COMPOSE_ONEOFF) == "True" or role == "driver" or labels.get(COMPOSE_SERVICE) == DRIVER_SERVICE:
         return "driver"
-    return "head" if role == "head" else "server"
+    return "head" if role == "head" else "relay" if role == "relay" else "server"
 
 
 def directory_of(labels: Mapping[str, str]) -> str | None:

@@ -5,6 +5,7 @@ Each step is best effort and bounded: an error in one does not keep the next fro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -135,11 +136,23 @@ def _left(api: DockerApi, project: str, deadline: Deadline) -> dict[str, Callabl
 
 
 def _remove_leftovers(api: DockerApi, project: str, deadline: Deadline, report: Report) -> list[str]:
-    """Remove what `down` left, by label; the names of what is there after that."""
-    for name, remove in _left(api, project, deadline).items():
-        try:
-            if remove():
-                report(f"removed {name}")
-        except GymComposeError as error:
-            report(f"{name}: {error.message}")
-    return list(_left(api, project, deadline))
+    """Remove what `down` left, by label; the names of what is there after that.
+
+    What compose had asked for when it was interrupted the engine still finishes: a network that is being made cannot be removed for a
+    moment. So it is tried again until nothing is left, for ``removal_seconds`` at most.
+    """
+    bound = deadline.within(api.settings.removal_seconds)
+    errors: dict[str, str] = {}
+    while True:
+        left = _left(api, project, deadline)
+        if not left or bound.expired:
+            for name in left:
+                report(f"{name}: {errors.get(name, 'it came back')}")
+            return list(left)
+        for name, remove in left.items():
+            try:
+                if remove():
+                    report(f"removed {name}")
+            except GymComposeError as error:
+                errors[name] = error.message
+        threading.Event().wait(bound.pause(api.settings.event_settle_seconds))

@@ -7,6 +7,7 @@ ignoring them (a trap is reset in the child, an ignored signal is not), so it li
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -22,14 +23,14 @@ from gym_compose.engine.process.ports import require_free
 from gym_compose.engine.process.records import ProcessRecord, exit_file, log_file
 
 _SHELL = 'trap : INT TERM HUP; "$@"; code=$?; echo "$code" > "$0"; exit "$code"'
-_ROTATE_BYTES = 10 * 1024 * 1024
 
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 """Children of this process, kept so that they are waited for: one that nobody waits for stays a zombie."""
 
 
 def start_service(service: Service, directory: Path, environ: Mapping[str, str], python_path: Sequence[str]) -> ProcessRecord:
-    """Start it; returns when it runs, not when it answers. Its output is appended to ``logs/<service>.log``.
+    """Start it; returns when it runs, not when it answers. Its output goes to ``logs/<service>.log``; that of the process before it is
+    kept beside it, so that the last lines of a server that died are its own.
 
     Raises PortTakenError, CommandNotFoundError, EngineError.
     """
@@ -38,7 +39,7 @@ def start_service(service: Service, directory: Path, environ: Mapping[str, str],
     log.parent.mkdir(parents=True, exist_ok=True)
     code.parent.mkdir(parents=True, exist_ok=True)
     code.unlink(missing_ok=True)
-    _rotate(log)
+    _put_by(log)
     mark = f"{directory}/{service.name}"
     process = start_process(
         ["/bin/sh", "-c", _SHELL, str(code), *service.command],
@@ -81,11 +82,7 @@ def child_code(pid: int) -> int | None:
     return code if code is None or code >= 0 else 128 - code
 
 
-def _rotate(log: Path) -> None:
-    """Keep one old log of bounded size; the new process must not append to an endless file."""
-    try:
-        large = log.stat().st_size > _ROTATE_BYTES
-    except FileNotFoundError:
-        return
-    if large:
+def _put_by(log: Path) -> None:
+    """Keep one old log. A recreated container begins an empty one too."""
+    with contextlib.suppress(FileNotFoundError):
         os.replace(log, log.with_suffix(".log.1"))

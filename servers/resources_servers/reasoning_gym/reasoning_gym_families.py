@@ -24,6 +24,7 @@ from typing import Any, Protocol, cast
 from gym_compose.wire.errors import GymComposeError
 
 LOG = logging.getLogger(__name__)
+REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 PACKAGE = "reasoning_gym"
 _REGISTRATION = re.compile(r"^register_dataset\(\s*(?:\"(\w+)\"|(\w+))", re.MULTILINE)
 _CONSTANT = re.compile(r"^(\w+)\s*=\s*\"(\w+)\"", re.MULTILINE)
@@ -66,7 +67,7 @@ class Families:
         if root is None:
             spec = importlib.util.find_spec(PACKAGE) if PACKAGE not in sys.modules else sys.modules[PACKAGE].__spec__
             if spec is None or not spec.submodule_search_locations:
-                raise UnknownFamilyError("the package reasoning-gym is not installed", hint="Install the server's requirements.txt.")
+                raise UnknownFamilyError("the package reasoning-gym is not installed", hint=f"`pip install -r {REQUIREMENTS}` gives it.")
             root = Path(next(iter(spec.submodule_search_locations)))
         self._root = root
         self._modules = find_modules(root)

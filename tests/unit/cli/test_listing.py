@@ -28,7 +28,7 @@ AGENT = "a: {responses_api_agents: {looper: {entrypoint: app.py, resources_serve
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(listing, "_roots", lambda call: (tmp_path / "mine", tmp_path / "base"))
+    monkeypatch.setattr(listing, "component_roots", lambda call: (tmp_path / "mine", tmp_path / "base"))
     for root, domain in (("mine", "math"), ("base", "coding")):
         put(tmp_path / root, "resources_servers/math/configs/math.yaml", SERVER.format(domain=domain, description=f"Sums of {root}"))
     base = tmp_path / "base"
@@ -156,7 +156,7 @@ class TestOne:
         ],
     )
     def test_unknown_names(self, tree: Path, invoke: Invoke, captured: Any, text: str, message: str) -> None:
-        with pytest.raises(listing.UnknownComponentError) as caught:
+        with pytest.raises(catalog.UnknownComponentError) as caught:
             listing.run(invoke(text), captured.console)
         assert str(caught.value) == message
         assert caught.value.exit_code == 1

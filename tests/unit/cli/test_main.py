@@ -92,7 +92,7 @@ def test_an_override_error_goes_to_stderr_as_hydras_do(streams: Streams, tmp_pat
         (GymComposeError("broken.", hint="Mend it."), "broken. Mend it."),
         (GymComposeError("broken", where="a.yaml:3", hint="Mend it."), "a.yaml:3: broken. Mend it."),
         (OverrideError("is it?", token="a", hint="No."), "override 'a': is it? No."),
-        (GymComposeError("found:\n  character '\t'\n", where="a\nb", hint="Mend\nit."), "a b: found: character '\t' Mend it."),
+        (GymComposeError("found:\n  character '\t'\n", where="a\nb", hint="Mend\nit."), "a b: found: character '\t'. Mend it."),
     ],
 )
 def test_error_text_is_one_line_of_sentences(error: GymComposeError, text: str) -> None:
@@ -159,9 +159,10 @@ class TestHandingOver:
         assert sys.argv == before
         assert streams.run("eval profile", peer) == 0
 
-    def test_a_workload_name_hands_env_validate_over(self, peer: Path, streams: Streams, capsys: pytest.CaptureFixture[str]) -> None:
-        assert streams.run("env validate aime24 --json", peer) == 0
-        assert "aime24" in capsys.readouterr().out
+    def test_a_peer_that_cannot_be_loaded_is_one_clear_error(self, peer: Path, streams: Streams) -> None:
+        (peer / "site" / "nemo_gym" / "cli" / "main.py").write_text("import no_such_module_of_the_peer\n")
+        assert streams.run("dataset upload", peer) == 1
+        assert "NeMo Gym's CLI cannot be loaded: No module named 'no_such_module_of_the_peer'" in streams.out.getvalue()
 
     def test_without_the_peer_the_reason_is_given(self, streams: Streams, tmp_path: Path) -> None:
         assert streams.run("dataset upload", tmp_path) == 1

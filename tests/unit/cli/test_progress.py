@@ -145,3 +145,21 @@ def test_the_summary_table_says_where_the_files_are(captured: Any) -> None:
 def test_the_summary_as_json(captured: Any) -> None:
     show_summary(SUMMARY, captured.console, json=True)
     assert json.loads(captured.stdout)["counts"]["unresolved"] == 1
+
+
+def test_plain_lines_name_the_endpoint_that_is_waited_for_and_tell_a_warning_once(captured: Any) -> None:
+    endpoint = InstanceHealth(
+        name="policy.base_url", kind="model_endpoint", state="waiting", url="http://m/v1/models", detail="connection refused"
+    )
+    report = HealthReport(status="starting", phase="model_endpoints", elapsed_seconds=0.0, waiting=(endpoint,), warnings=("slow",))
+    with PlainProgress(captured.console) as progress:
+        progress.plan(())
+        progress.health(report)
+        progress.health(report)
+        progress.health(HealthReport(status="ok", phase="ready", elapsed_seconds=1.0, warnings=("slow",)))
+    assert captured.stderr.splitlines() == [
+        "plan: nothing to do",
+        "policy.base_url: waiting: connection refused (http://m/v1/models)",
+        "Warning: slow",
+        "policy.base_url: ready",
+    ]

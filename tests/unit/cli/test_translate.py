@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from gym_compose.cli.commands import COMMANDS
 from gym_compose.cli.translate import Invocation, Stop, resolve_command, translate
 
 FILES = {
@@ -63,6 +66,10 @@ def stop(text: str, cwd: Path) -> Stop:
         ("env validate +x=1 --strict", "validate", ["+x=1", "+strict=true"]),
         ("env validate --kind benchmark --manifest m.yaml", "validate", ["+catalog_kind=benchmark", '+manifest_path="m.yaml"']),
         ("env prefetch --config a", "prefetch", ["+config_paths=[a]"]),
+        ("env prefetch --config=--", "prefetch", ["+config_paths=[--]"]),
+        ("env start --model=--", "run", ["+policy_model_name=--"]),
+        ("list agents +a=1 ++b=2", "list_agents", ["+component_name=+a=1", "++b=2"]),
+        ("list benchmarks a=1", "list_environments", ["+catalog_kind=benchmark", "+component_name=a=1"]),
         ("env init --resources-server x", "init_resources_server", ["+entrypoint=resources_servers/x"]),
         ("env init --benchmark b --reward-range 0 1 --higher-is-better", "init_environment",
          ["+scaffold_kind=benchmark", '+scaffold_name="b"', "+reward_range=[0.0,1.0]", "+higher_is_better=true"]),
@@ -151,6 +158,7 @@ def test_search_dirs_come_before_extra_roots_and_the_working_directory(tree: Pat
         ("search", 2, "required: QUERY"),
         ("search things math", 2, "invalid choice: 'things'"),
         ("eval health-check", 2, "required: RUN_DIR"),
+        ("eval health-check runs +a=1", 2, "+a=1 has no place here"),
         ("eval submit", 2, "required: --config"),
         ("compose up stray", 2, "unexpected argument 'stray'"),
         ("compose logs a -f b", 2, "unexpected argument 'b'"),
@@ -170,6 +178,24 @@ def test_where_the_command_line_ends(tmp_path: Path, text: str, status: int, mes
 def test_version(tmp_path: Path) -> None:
     assert stop("--version", tmp_path).version
     assert stop("--version --json", tmp_path).json
+    found = resolve_command(["--version", "--json", "env", "start", "++a=1"], cwd=tmp_path, environ={})
+    assert (found.target, found.overrides) == ("version", ("+json=true", "++a=1"))
+
+
+WORDS = sorted({word for name in COMMANDS for word in name.split()})
+FLAGS = ("config", "model", "json", "all", "kind", "input", "output")
+OPTIONS = [option for flag in FLAGS for option in (f"--{flag}", f"--{flag}=--", f"--{flag[:3]}")]
+ODD = ["--", "-h", "-v", "--version", "+a=1", "~a", "+config_paths=[x]"]
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(sorted(COMMANDS)),
+    st.lists(st.one_of(st.sampled_from([*WORDS, *OPTIONS, *ODD]), st.text(max_size=6)), max_size=6),
+)
+def test_any_arguments_are_understood_or_end_with_a_status(tmp_path: Path, name: str, words: list[str]) -> None:
+    found = translate([*name.split(), *words], cwd=tmp_path, environ={})
+    assert isinstance(found, Invocation) or found.exit_status in (0, 1, 2)
 
 
 class TestResolveCommand:

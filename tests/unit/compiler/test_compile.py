@@ -144,7 +144,7 @@ def test_the_session_key_reaches_every_server_of_a_native_deployment(compiled: A
 @pytest.mark.parametrize(
     ("sources", "change", "says"),
     [
-        ({"math": {"runtime": "nemo-gym"}}, {}, "native servers only"),
+        ({"math": {"runtime": "nemo-gym"}}, {}, "no NeMo Gym is in the search roots"),
         ({"math": {"runtime": "dockerfile"}}, {}, "Dockerfile"),
         ({}, {"num_workers": 2}, "num_workers"),
         ({}, {"entrypoint": "/abs/app.py"}, "absolute"),
@@ -324,3 +324,53 @@ def test_compile_and_render_touch_nothing_outside_their_arguments(
 
 def _forbidden(*_: object, **__: object) -> None:
     raise AssertionError("the compiler looked at the world")
+
+
+class TestHostRelay:
+    @pytest.fixture
+    def local(self, four: Any) -> Any:
+        four["policy_model"]["responses_api_models"]["openai_model"]["openai_base_url"] = [
+            "http://127.0.0.1:9001/v1",
+            "https://localhost/v1",
+        ]
+        return four
+
+    def test_a_loopback_endpoint_gets_a_relay_in_the_hosts_network(
+        self, local: Any, make_config: Any, make_sources: Any, make_options: Any
+    ) -> None:
+        config = make_config(local)
+        deployment = compile(config, make_sources(config), make_options(loopback_ports=frozenset({9001, 443, 7})))
+        relay = deployment.service("host-relay")
+        assert (relay.role, relay.network_mode, relay.attachments, relay.user) == ("relay", "host", (), "1000:1000")
+        assert relay.command[-6:] == ("--listen", "host.docker.internal", "--target", "localhost", "443", "9001")
+        assert relay.extra_hosts == (("host.docker.internal", "host-gateway"),)
+        assert relay.image == next(image.name for image in deployment.images if image.kind == "native")
+        assert sum("host-relay takes connections" in note for instance, note in deployment.notes if instance == "policy_model") == 2
+
+    def test_without_need_there_is_none(self, local: Any, make_config: Any, make_sources: Any, make_options: Any) -> None:
+        config = make_config(local)
+        deployment = compile(config, make_sources(config), make_options(loopback_ports=frozenset({7})))
+        assert all(service.role != "relay" for service in deployment.services)
+        assert any("must not listen on 127.0.0.1 alone" in note for _, note in deployment.notes)
+
+    def test_it_may_be_forbidden(self, local: Any, make_config: Any, make_sources: Any, make_options: Any) -> None:
+        local["compose"] = {"host_relay": False}
+        config = make_config(local)
+        with pytest.raises(CompileError, match="listened on at loopback alone") as caught:
+            compile(config, make_sources(config), make_options(loopback_ports=frozenset({9001})))
+        assert "openai_base_url.0" in str(caught.value)
+        assert compile(config, make_sources(config), make_options())
+
+    def test_the_rendered_service(self, local: Any, make_config: Any, make_sources: Any, make_options: Any) -> None:
+        import yaml
+
+        from gym_compose.compiler.fragments import parse_fragments
+        from gym_compose.compiler.render import compose_text
+
+        config = make_config(local)
+        options = make_options(loopback_ports=frozenset({9001}))
+        text = compose_text(compile(config, make_sources(config), options), parse_fragments(options.assets), "/d")
+        service = yaml.safe_load(text)["services"]["host-relay"]
+        assert service["network_mode"] == "host"
+        assert not service.keys() & {"networks", "dns_opt", "ports"}
+        assert service["read_only"] is True

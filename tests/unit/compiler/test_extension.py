@@ -48,7 +48,7 @@ def test_the_designs_example_is_read() -> None:
         ({"servers": {"math": {"mounts": [{"source": "/a", "target": "b"}]}}}, "compose.servers.math.mounts.0.target", "match"),
         ({"servers": []}, "compose.servers", "dictionary"),
         ({"publish": ["nobody"]}, "compose.publish", "nobody"),
-        ({"host_relay": True}, "compose.host_relay", "relay"),
+        ({"host_relay": "maybe"}, "compose.host_relay", "boolean"),
         ({"ray": "on"}, "compose.ray", "off"),
     ],
 )

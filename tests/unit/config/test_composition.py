@@ -97,6 +97,31 @@ def test_names_of_composed_agents(world: World, name: str, kind: str, composed: 
     assert composed in world.load(tree).merged
 
 
+def test_a_new_name_may_be_the_old_one_of_another_agent(world: World) -> None:
+    tree = {
+        **world.RESOURCES,
+        **world.MODEL,
+        **world.agent("math_agent", max_steps=1),
+        **world.agent("math_simple_agent", "hermes_agent", max_steps=2),
+        **world.front("e", user="math_agent", assistant="math_simple_agent"),
+        **world.unbound("free", "simple_agent"),
+    }
+    merged = world.load(write(world, tree)).merged
+    assert merged["agent_map"] == {"math_agent": "math_simple_agent", "math_simple_agent": "math_simple_simple_agent"}
+    assert list(merged["math_simple_agent"]["responses_api_agents"]) == ["simple_agent"]
+    assert list(merged["math_simple_simple_agent"]["responses_api_agents"]) == ["simple_agent"]
+    relay = merged["e"]["environment_servers"]["legacy_agent"]
+    assert [relay[field]["name"] for field in ("user", "assistant")] == ["math_simple_agent", "math_simple_simple_agent"]
+
+
+@pytest.mark.parametrize("given", [[], ["++ref={type: resources_servers, name: rs}"], ["++ref=5", "++b={_copy: nowhere}"]])
+def test_a_binding_that_is_an_interpolation_is_resolved_by_the_files(world: World, given: list[str]) -> None:
+    tree = {**world.RESOURCES, **world.MODEL, **world.agent("math_simple_agent", resources_server="${ref}")}
+    with pytest.raises(ConfigInterpolationError, match="'ref'"):
+        world.load([*write(world, tree), *given])
+    assert world.load(write(world, {**tree, "ref": {"type": "resources_servers", "name": "rs"}})).instances
+
+
 def test_what_cannot_be_composed(world: World, base: dict[str, Any]) -> None:  # E61, E62
     with pytest.raises(AgentCompositionError, match="no other agent"):
         world.load({**world.RESOURCES, **world.MODEL, **world.unbound()})

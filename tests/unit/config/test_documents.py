@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,3 +192,10 @@ def test_any_text_gives_a_mapping_or_a_config_error(text: str) -> None:
     except ConfigError as error:
         result = str(error)
     assert isinstance(result, dict) or str(result).startswith("t: ")
+
+
+def test_a_long_document_is_refused_before_it_is_built() -> None:
+    started = time.monotonic()
+    with pytest.raises(ConfigFileError, match=r"^x: it holds more than 200000 values.* Is it a dataset\?$"):
+        parse_document("l:\n" + "- {a: 1, b: [1, 2]}\n" * 150_000, "x")
+    assert time.monotonic() - started < 5

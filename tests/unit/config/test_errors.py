@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.unit.config.conftest import World
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, ConfigError)}
-INDEX = Path(__file__).parents[3] / "docs" / "config-errors.md"
+INDEX = Path(__file__).parents[3] / "docs" / "errors.md"
 
 
 def _tree(tree: dict[str, Any]) -> Callable[[World], object]:

@@ -132,3 +132,10 @@ def test_an_unknown_name_of_the_package() -> None:
         assert getattr(gym_compose.config, name) is not None
     with pytest.raises(AttributeError, match="nope"):
         gym_compose.config.nope  # noqa: B018
+
+
+def test_an_instance_without_a_name_is_refused_where_something_starts(world: World) -> None:
+    tree = {"": {"responses_api_models": {"openai_model": {"entrypoint": "app.py"}}}}
+    assert "" in world.resolve(tree)
+    with pytest.raises(ConfigError, match="nothing can refer to it"):
+        world.load(tree)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from omegaconf import OmegaConf
 
-from gym_compose.config.errors import ConfigInterpolationError, ConfigMissingValuesError
+from gym_compose.config.errors import ConfigInterpolationError, ConfigMissingValuesError, InheritPathNotFoundError
 from gym_compose.config.interpolation import Tree, environment
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_what_cannot_be_resolved_is_one_error(world: World, tree: dict[str, Any]
     [
         # An almost-server is shown with the whole config resolved.
         ({"rs": {"resources_servers": {"r": {"entrypoint": "x"}}}, "other": {"deep": "${nope}"}}, "other.deep"),
-        # A binding is looked at before the directives, so before the inheritance that fails and the value that is open.
+        # A binding of the files is looked at before the directives, so before the inheritance that fails and the value that is open.
         (
             {"a": {"responses_api_agents": {"s": {"resources_server": "${nope}"}}}, "b": {"_copy": "zz"}, "c": "???"},
             "a.responses_api_agents.s.resources_server",
@@ -127,8 +127,19 @@ def test_what_cannot_be_resolved_is_one_error(world: World, tree: dict[str, Any]
 )
 def test_which_error_comes_first(world: World, tree: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigInterpolationError) as caught:
-        world.load(tree)
+        world.merged(tree)
     assert words in str(caught.value)
+
+
+def test_a_binding_of_the_overrides_is_looked_at_after_the_directives(world: World) -> None:
+    with pytest.raises(InheritPathNotFoundError):
+        world.load({"a": {"responses_api_agents": {"s": {"resources_server": "${nope}"}}}, "b": {"_copy": "zz"}})
+
+
+@pytest.mark.parametrize(("tree", "said"), [({"x": "${y}", "y": "${x}"}, "circle"), ({"x": "${no.such:1}"}, "Resolvers are oc.env")])
+def test_what_to_do_is_said(world: World, tree: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigInterpolationError, match=said):
+        world.resolve(tree)
 
 
 def test_a_close_name_is_suggested(world: World) -> None:
@@ -155,3 +166,10 @@ def test_places_in_a_tree() -> None:
         tree.data["c"]["f"] = 7
         tree.changed()
         assert tree.resolved()["a"]["b"] == {"d": [6], "f": 7}
+
+
+def test_a_variable_that_is_not_set_is_named_with_the_remedy(world: World) -> None:
+    with pytest.raises(ConfigInterpolationError) as caught:
+        world.resolve({"policy_base_url": "${oc.env:POLICY_BASE_URL}"})
+    assert str(caught.value).startswith("policy_base_url: environment variable 'POLICY_BASE_URL' not found. Set it, or give a default")
+    assert "KeyError" not in str(caught.value)

@@ -107,3 +107,30 @@ def test_a_config_that_does_not_merge_is_explained_as_far_as_it_goes(world: Worl
 
 def test_paths_of_keys() -> None:
     assert key_path("a.b[0].c") == ("a", "b", 0, "c")
+
+
+def test_a_composed_agent_leads_back_to_the_agents_it_was_made_of(world: World) -> None:
+    world.write(
+        {
+            "rs.yaml": {**world.RESOURCES, **world.MODEL, **world.agent("math_simple_agent", steps=3), "x": 1},
+            "hermes.yaml": world.unbound(turns=1),
+        }
+    )
+    files = "+config_paths=[rs.yaml,hermes.yaml]"
+    block = "math_hermes_agent.responses_api_agents.hermes_agent"
+    found = why(world, f"{block}.resources_server.name", files)
+    assert chain(found) == [("hermes.yaml", "???"), ("rs.yaml", "rs")]
+    assert [setting.note.partition(";")[0] for setting in found.settings] == [
+        "composition: the standalone agent 'hermes_agent'",
+        "composition: kept of 'math_simple_agent'",
+    ]
+    assert found.last is not None
+    assert found.last.value == found.value == "rs"
+    override = f"++{block}.turns=5"
+    assert chain(why(world, f"{block}.turns", files, override)) == [("hermes.yaml", 1), (override, 5)]
+    assert chain(why(world, f"{block}.steps", files)) == []
+    assert not why(world, f"{block}.steps", files).present
+    [made] = why(world, "agent_map", files).settings
+    assert (made.source, made.note) == ("gym-compose", "composition")
+    assert chain(why(world, "math_simple_agent", files))[0][0] == "rs.yaml"
+    assert not why(world, "math_simple_agent", files).present

@@ -138,6 +138,7 @@ async def test_after_ready_a_silent_server_is_unreachable_since_a_time_and_recov
         report = await until(readiness, lambda report: bool(report.unreachable))
         assert (report.status, report.unreachable[0].name, report.unreachable[0].since) == ("ok", "b", 1000.0)
         assert readiness.unreachable() == {"b": 1000.0}
+        assert report.answered == {"a": 1000.0, "b": 1000.0}
         world.state["b"] = OK
         await until(readiness, lambda report: not report.unreachable)
     assert readiness.ready

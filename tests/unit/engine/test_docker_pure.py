@@ -19,23 +19,27 @@ from gym_compose.compiler.deployment import Image
 from gym_compose.engine.docker import failure
 from gym_compose.engine.docker.api import DockerApi
 from gym_compose.engine.docker.base_image import split_reference
-from gym_compose.engine.docker.build import build_services, own_bytes, ready
+from gym_compose.engine.docker.build import build_services, needed_by, own_bytes, ready
 from gym_compose.engine.docker.compose import Volume, cli_environment
+from gym_compose.engine.docker.driver import DriverContainer
 from gym_compose.engine.docker.endpoint import DEFAULT_SOCKET, Endpoint, find_endpoint
 from gym_compose.engine.docker.events import translate
-from gym_compose.engine.docker.logs import LineAssembler, lines_of
+from gym_compose.engine.docker.logs import LineAssembler, StampedLine, lines_of
 from gym_compose.engine.docker.observe import directory_of, epoch, published_address, role_of, state_of
 from gym_compose.engine.docker.package_index import index_settings, parse_pip_config
+from gym_compose.engine.docker.stop import _remove_leftovers
 from gym_compose.engine.errors import (
     AccessDeniedError,
     AddressPoolError,
     BindSourceError,
     DiskFullError,
     DockerUnavailableError,
+    EngineError,
     ImageBuildError,
     ImageMissingError,
     PortTakenError,
 )
+from gym_compose.testing.fake_engine import sample_deployment, sample_service
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import GymComposeError, InvalidInputError
 from gym_compose.wire.redaction import Redactor
@@ -334,6 +338,7 @@ def test_a_state_out_of_an_inspection() -> None:
         ({}, "server"),
         ({"gym-compose.role": "head"}, "head"),
         ({"gym-compose.role": "driver"}, "driver"),
+        ({"gym-compose.role": "relay"}, "relay"),
         ({"com.docker.compose.service": "driver"}, "driver"),
         ({"gym-compose.role": "server", "com.docker.compose.oneoff": "True"}, "driver"),
         ({"gym-compose.role": "server", "com.docker.compose.oneoff": "False"}, "server"),
@@ -471,3 +476,77 @@ def test_the_environment_goes_before_pips_files(tmp_path: Path) -> None:
     assert found == {"PIP_INDEX_URL": "https://environment/simple", "PIP_TRUSTED_HOST": "file"}
     # An interpreter without pip has no settings, which is no error.
     assert index_settings({}, Settings(), soon(), python="false") == {}
+
+
+def test_a_drivers_lines_come_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A secret that is an ordinary word must not break the JSON of an event.
+    written = '{"event":"finished","counts":{"completed":1}}'
+
+    class Follower:
+        def __init__(self, _api: DockerApi, _container: str, take: Any, **_options: object) -> None:
+            self.ended = threading.Event()
+            self.error = None
+            self._take = take
+
+        def start(self) -> Follower:
+            self._take(StampedLine("1", None, written))
+            self.ended.set()
+            return self
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("gym_compose.engine.docker.driver.Follower", Follower)
+    api = DockerApi(Endpoint("unix:///nowhere", "a test"), Settings(), Redactor(["completed", "finished"]))
+    assert list(DriverContainer(api, "c", {}).lines(threading.Event())) == [written]
+
+
+def test_a_failed_build_names_those_who_need_the_image() -> None:
+    def image(name: str, *parents: str) -> Image:
+        return Image(name, "k", "server", (), depends_on=parents)
+
+    images = (image("native"), image("requirements", "native"), image("one", "requirements"), image("two", "native"))
+    services = (sample_service("a", image="one"), sample_service("b", image="two"), sample_service("head", image="native"))
+    deployment = sample_deployment(services=services, images=images)
+    assert needed_by("requirements", deployment) == ("a",)
+    assert needed_by("two", deployment) == ("b",)
+    assert needed_by("native", deployment) == (), "all of them"
+
+
+class _Leftovers:
+    """A Docker whose network cannot be removed for the first ``busy`` calls."""
+
+    settings = Settings(removal_seconds=2.0, event_settle_seconds=0.01)
+
+    def __init__(self, busy: int) -> None:
+        self.busy = busy
+        self.there = True
+
+    def containers(self, _labels: object, _deadline: Deadline) -> list[Any]:
+        return []
+
+    volumes = containers
+
+    def networks(self, _labels: object, _deadline: Deadline) -> list[Any]:
+        return [{"Name": "p_servers", "Id": "n1"}] if self.there else []
+
+    def remove_network(self, _network: str, _deadline: Deadline) -> bool:
+        if self.busy > 0:
+            self.busy -= 1
+            raise EngineError("it is being made")
+        self.there = False
+        return True
+
+
+def test_what_is_still_being_made_is_removed_a_moment_later() -> None:
+    lines: list[str] = []
+    assert _remove_leftovers(_Leftovers(3), "p", Deadline.after(10), lines.append) == []  # type: ignore[arg-type]
+    assert lines == ["removed network p_servers"]
+
+
+def test_what_cannot_be_removed_is_named_with_the_reason() -> None:
+    stuck = _Leftovers(10_000)
+    stuck.settings = Settings(removal_seconds=0.05, event_settle_seconds=0.01)
+    lines: list[str] = []
+    assert _remove_leftovers(stuck, "p", Deadline.after(10), lines.append) == ["network p_servers"]  # type: ignore[arg-type]
+    assert lines == ["network p_servers: it is being made"]

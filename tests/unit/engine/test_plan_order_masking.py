@@ -75,20 +75,29 @@ def test_who_is_called_last_stops_last(tmp_path: Path) -> None:
     assert server_types(tmp_path / "missing") == {}
 
 
+def test_the_host_relay_stops_with_the_head_after_the_servers_that_use_it() -> None:
+    states = [state("host-relay", role="relay"), state("head", role="head"), state("m")]
+    assert [[item.service for item in tier] for tier in stop_tiers(states, {"m": "responses_api_models"})] == [
+        ["m"],
+        ["head", "host-relay"],
+    ]
+
+
 def test_every_secret_of_a_deployment_and_of_a_directory_is_masked(tmp_path: Path) -> None:
     secret = SecretSlice(
-        values=(SecretValue(path=("a",), value="plain-value"), SecretValue(path=("b",), value={"k": ["nested-value", 7]})),
+        values=(SecretValue(path=("a",), value="plain-value"), SecretValue(path=("b",), value={"k": ["nested-value", 7, 987654321, True]})),
         environment={"TOKEN": "environment-value"},
         session_key="session-value",
     )
     service = sample_service("one")
     object.__setattr__(service, "secret", secret)
-    text = "plain-value nested-value environment-value session-value"
-    assert deployment_redactor(sample_deployment(services=(service,))).text(text) == "**** **** **** ****"
+    text = "plain-value nested-value environment-value session-value 987654321 7 True"
+    masked = "**** **** **** **** **** 7 True"
+    assert deployment_redactor(sample_deployment(services=(service,))).text(text) == masked
     file = tmp_path / "slices" / "one" / "secret.json"
     file.parent.mkdir(parents=True)
     file.write_text(secret.model_dump_json())
-    assert directory_redactor(tmp_path).text(text) == "**** **** **** ****"
+    assert directory_redactor(tmp_path).text(text) == masked
     assert directory_redactor(None).text(text) == text
     file.write_text("[1]")
     assert directory_redactor(tmp_path).text(text) == text

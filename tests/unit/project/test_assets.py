@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,12 @@ def test_the_packages_own_sources_are_listed_once_sorted_and_by_content(tmp_path
 
 def test_the_running_package_lists_its_own_modules() -> None:
     assert "gym_compose/project/assets.py" in {file.path for file in assets.package_files()}
+
+
+def test_git_ignores_nothing_that_ships() -> None:
+    # `build/` in .gitignore once hid images/build: a clone had no Dockerfile for it, a checkout with uncommitted files did.
+    root = Path(__file__).resolve().parents[3]
+    if shutil.which("git") is None or not (root / ".git").exists():
+        pytest.skip("no clone")
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "--", *assets.TREES, "gym_compose", ":!*.pyc", ":!*.jsonl"]
+    assert subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout == ""

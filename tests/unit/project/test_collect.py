@@ -291,3 +291,13 @@ def test_any_head_server_will_do(here: Any, options: RunOptions, cwd: Path) -> N
     _, asked = here(behave)
     module.collect_here("http://peer:11000", options, lambda _: None, cwd=cwd)
     assert asked[0].head_url == "http://peer:11000"
+
+
+def test_what_a_driver_says_of_its_files_is_told_with_the_paths_of_this_host(play: Any, options: RunOptions, cwd: Path) -> None:
+    failed = RunFailed(message="/io/output/o_failures.jsonl: cannot be written", exit_code=4)
+    project, _, _ = play(said=[line(RunWarning(text="/io/output/o.jsonl is large")), line(failed)], code=4)
+    seen: list[Any] = []
+    with pytest.raises(RunFailedError) as caught:
+        project.collect(options, seen.append)
+    assert caught.value.message == f"{cwd}/out/o_failures.jsonl: cannot be written"
+    assert seen == [RunWarning(text=f"{cwd}/out/o.jsonl is large")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -113,3 +114,18 @@ def test_a_file_that_cannot_be_written_is_named_and_the_rest_cleaned_up(tmp_path
     with pytest.raises(PrerequisiteError, match=r"file\.json"):
         write_file(tmp_path / "file.json", b"x")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_a_project_of_another_user_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = ProjectDirectory.under(tmp_path, "p")
+    directory.write_state(STATE)
+
+    def refuse(path: Path, *_: object, **__: object) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for method in ("is_file", "read_bytes", "read_text"):
+        monkeypatch.setattr(Path, method, refuse)
+    looks: list[Callable[[], object]] = [lambda: directory.exists, directory.read_state, directory.read_session_key]
+    for look in looks:
+        with pytest.raises(PrerequisiteError, match="belongs to another user"):
+            look()

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 
-from gym_compose.project.errors import HeadFailedError, ProjectBusyError, ServerDiedError
+from gym_compose.engine.errors import PortTakenError
+from gym_compose.engine.interface import Observed, ServiceState
+from gym_compose.project.errors import HeadFailedError, OtherEngineError, ProjectBusyError, ServerDiedError
 from gym_compose.project.project import Project
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import BuildError, GymComposeError, PrerequisiteError
@@ -77,6 +80,33 @@ def test_a_failure_or_interrupt_while_applying_stops_everything_and_is_raised(
     assert engine.calls[-1] == "stop"
     assert engine.states == {}
     assert "stopping what was started" in lines
+
+
+def test_a_port_that_was_taken_meanwhile_gives_way_once(load: Load, engine: Any, head: Any) -> None:
+    head(OK)
+    taken = [PortTakenError("port 11000 of this host is in use", port=11000)]
+
+    def once(_: object) -> None:
+        if taken:
+            raise taken.pop()
+
+    engine.on_apply = once
+    lines: list[str] = []
+    assert up(load(), lines).status == "ok"
+    assert engine.calls.count("apply") == 2
+    assert engine.calls[engine.calls.index("apply") + 1] == "stop"
+    assert any("once more with free ports" in line for line in lines)
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_a_port_that_stays_taken_is_the_error(load: Load, engine: Any, head: Any, monkeypatch: pytest.MonkeyPatch, explicit: bool) -> None:
+    head(OK)
+    engine.fail["apply"] = PortTakenError("port 11000 of this host is in use", port=11000)
+    monkeypatch.setattr(Project, "head_port_is_explicit", explicit)
+    with pytest.raises(PortTakenError):
+        up(load())
+    assert engine.calls.count("apply") == (1 if explicit else 2)
+    assert engine.states == {}
 
 
 def test_a_death_while_waiting_stops_everything_and_forgets_the_port(load: Load, engine: Any, head: Any) -> None:
@@ -166,3 +196,69 @@ def test_down_stops_forgets_the_port_and_may_be_repeated(load: Load, engine: Any
     assert state is not None
     assert state.head_port is None
     assert project.down(Deadline.after(5), lambda _: None).stopped == ()
+
+
+class OtherEngine:
+    """What the project was started on before."""
+
+    def __init__(self, *services: str) -> None:
+        self.services = services
+
+    def observe(self, project: str, _deadline: Deadline) -> Observed:
+        return Observed(project, "process", tuple(ServiceState(name, "server", "running") for name in self.services))
+
+
+def test_a_project_that_runs_on_the_other_engine_is_not_started_on_this_one(
+    load: Load, engine: Any, head: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head()
+    up(load())
+    project = load()
+    state = project.state()
+    assert state is not None
+    project.directory.write_state(state.model_copy(update={"engine": "process"}))
+    engine.states.clear()
+    engine.calls.clear()
+    monkeypatch.setattr("gym_compose.project.project.select_engine", lambda *_, **__: OtherEngine("policy"))
+    with pytest.raises(OtherEngineError, match=f"process engine already.*gym compose -p {project.name} down.*--engine process"):
+        up(load())
+    assert engine.calls == []
+    monkeypatch.setattr("gym_compose.project.project.select_engine", lambda *_, **__: OtherEngine())
+    assert up(load()).status == "ok"
+
+
+def test_an_engine_of_before_that_does_not_answer_is_said_and_no_obstacle(
+    load: Load, engine: Any, head: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head()
+    up(load())
+    project = load()
+    state = project.state()
+    assert state is not None
+    project.directory.write_state(state.model_copy(update={"engine": "process"}))
+
+    def none(*_: object, **__: object) -> Any:
+        raise PrerequisiteError("it does not answer")
+
+    monkeypatch.setattr("gym_compose.project.project.select_engine", none)
+    lines: list[str] = []
+    assert up(load(), lines).status == "ok"
+    assert any("it does not answer" in line for line in lines)
+
+
+def test_a_server_made_anew_under_a_running_head_is_waited_for(load: Load, engine: Any, head: Any) -> None:
+    head()
+    up(load())
+    engine.states.pop("policy")
+    head({**OK, "answered": {"policy": 1.0}}, {**OK, "answered": {"policy": time.time() + 3600}})
+    seen: list[tuple[str, list[str]]] = []
+    up(load(), on_health=lambda report: seen.append((report.status, [item.name for item in report.waiting])))
+    assert seen == [("starting", ["policy"]), ("ok", [])]
+
+
+def test_an_interrupt_looks_once_more_for_what_the_engine_still_made(load: Load, engine: Any, head: Any) -> None:
+    head()
+    engine.fail["apply"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        up(load())
+    assert engine.calls.count("stop") == 2

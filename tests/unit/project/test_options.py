@@ -7,6 +7,7 @@ import pytest
 from gym_compose.config.model import GymConfig
 from gym_compose.project.options import HeadPort, ca_bundle, run_as
 from gym_compose.project.source import KeptPorts
+from gym_compose.wire.errors import InvalidInputError
 
 
 def config(port: object = 11000, files: tuple[str, ...] = ()) -> GymConfig:
@@ -31,12 +32,17 @@ def test_servers_run_as_the_caller_and_never_as_root(caller: tuple[int, int], se
         (11000, ["++head_server_port=3"], 11000, False),
         (12000, [], 12000, True),
         (None, [], 11000, False),
-        (True, [], 11000, False),
-        (0, [], 11000, False),
+        ("12000", [], 12000, True),
     ],
 )
 def test_a_port_counts_as_named_when_a_source_names_it(port: object, overrides: list[str], wanted: int, explicit: bool) -> None:
     assert HeadPort.of(config(port), overrides) == HeadPort(wanted, explicit)
+
+
+@pytest.mark.parametrize("port", [True, 0, -1, 65536, 99999, "abc", "", 1.5, [11000]])
+def test_what_is_no_port_is_an_error(port: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"head_server\.port: .* is no port"):
+        HeadPort.of(config(port), [])
 
 
 @pytest.mark.parametrize(

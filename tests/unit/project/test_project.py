@@ -13,6 +13,7 @@ import orjson
 import pytest
 import yaml
 
+from gym_compose.compiler.errors import HostFileError
 from gym_compose.engine.interface import LogLine
 from gym_compose.project.directory import ProjectDirectory
 from gym_compose.project.errors import HeadPortTakenError, ProjectNotFoundError
@@ -210,3 +211,35 @@ def test_the_directory_does_not_depend_on_the_rest_of_the_machine(load: Load, cw
     assert not ProjectDirectory.under(cwd, project.name).exists
     load().write()
     assert os.stat(project.directory.path).st_mode & 0o077 == 0
+
+
+def test_logs_of_an_opened_project_take_instance_names_and_refuse_others(load: Load, engine: Any, settings: Settings) -> None:
+    project = load()
+    project.write()
+    engine.log["policy"] = ["hello"]
+    document = orjson.loads(project.directory.plan_file.read_bytes())
+    for entry in document["services"]:
+        if entry["service"] == "policy":
+            entry["instance"] = "the policy"
+    project.directory.plan_file.write_bytes(orjson.dumps(document))
+    opened = Project.open(project.directory, engine=engine, environ={}, settings=settings)
+    assert list(opened.logs(["the policy"])) == [LogLine("policy", "hello")]
+    with pytest.raises(InvalidInputError, match=r"no service 'nosuch'.*policy"):
+        list(opened.logs(["nosuch"]))
+    project.directory.plan_file.unlink()
+    assert opened.service_of("nosuch") == "nosuch", "without a plan the engine alone knows"
+
+
+def test_a_file_that_is_not_there_names_the_script_that_makes_it(load: Load, cwd: Path) -> None:
+    data = "resources_servers/own/data"
+    (cwd / "resources_servers" / "own").mkdir(parents=True)
+    script = cwd / "resources_servers" / "own" / "prepare.py"
+    script.write_text("")
+    (cwd / "scripted.yaml").write_text(
+        "policy: {responses_api_models: {scripted_model: {entrypoint: app.py, rule: answers, "
+        f"answers: {{jsonl: {data}/answers.jsonl, prompt_key: p, answer_key: a}}, datasets: [{{name: x, type: train, license: MIT, "
+        f"jsonl_fpath: {data}/x.jsonl, prepare_script: resources_servers/own/prepare.py}}]}}}}}}\n"
+    )
+    with pytest.raises(HostFileError, match=r"answers\.jsonl") as caught:
+        load("+config_paths=[scripted.yaml]")
+    assert str(script) in str(caught.value)

@@ -184,3 +184,20 @@ def test_the_waits_own_bound_is_the_sum_of_what_the_head_may_take(
     remaining = ready_deadline(replace(deployment, head=head), Settings()).remaining()
     assert (remaining is None) == (seconds is None)
     assert remaining is None or seconds is None or seconds - 1 < remaining <= seconds
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (137, "exit code 137 (SIGKILL)"),
+        (139, "exit code 139 (SIGSEGV)"),
+        (250, "exit code 250"),
+        (None, "an unknown"),
+    ],
+)
+def test_an_exit_code_that_stands_for_a_signal_says_which(code: int | None, words: str) -> None:
+    error = ServerDiedError("tool", exit_code=code, oom_killed=False, log=())
+    assert words in str(error)
+    assert ("run_webserver" in str(error)) == (code == 0)

@@ -1,0 +1,148 @@
+"""Starts one case in containers and runs one task through it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.peer.case import EXAMPLE, Case
+from gym_compose.config.model import GymConfig
+from gym_compose.project.events import RunEvent
+from gym_compose.testing import GymDeployment
+from gym_compose.wire.errors import GymComposeError
+from gym_compose.wire.run import RunProgress
+from gym_compose.wire.settings import Settings
+
+ROLLOUT_SECONDS = 60.0
+SPINUP_SECONDS = 240
+
+
+class RolloutTooLongError(GymComposeError):
+    """Mostly a server that waits for a judge or a service which is not there."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case. ``rollout`` None: not tried."""
+
+    label: str
+    ready: bool = False
+    ready_seconds: float | None = None
+    rollout: bool | None = None
+    writable: bool = False
+    reason: str = ""
+    images: tuple[str, ...] = ()
+    """Image names of the deployment, built or found."""
+
+
+def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) -> Outcome:
+    """Never raises for what the case does: that is its outcome. Everything that was started is gone afterwards."""
+    outcome = Outcome(case.label)
+    values = {**environ, **dict.fromkeys(case.environment, "dummy")}
+    with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory:
+        gym: GymDeployment | None = None
+        try:
+            gym = _loaded(case, Path(directory), peer_root, url, values)
+            outcome = replace(outcome, images=tuple(image.name for image in gym.project.deployment.images))
+            gym.project.build(_unbounded(gym), lambda _: None)
+            started = time.monotonic()
+            gym.start()
+            outcome = replace(outcome, ready=True, ready_seconds=time.monotonic() - started)
+            if case.rows:
+                _rollout(gym, case, peer_root)
+                outcome = replace(outcome, rollout=True)
+        except GymComposeError as error:
+            outcome = replace(outcome, rollout=False if outcome.ready else None, reason=_said(error))
+        finally:
+            if gym is not None:
+                gym.stop()
+    return outcome
+
+
+def _loaded(case: Case, cwd: Path, peer_root: Path, url: str, environ: Mapping[str, str]) -> GymDeployment:
+    """The deployment, compiled. An agent template that wants an environment gets the example's config (contract-servers 6.2)."""
+    first: GymComposeError | None = None
+    for configs in (case.configs, (EXAMPLE, *case.configs)):
+        (cwd / "case.yaml").write_text(case.config(url, configs), encoding="utf-8")
+        ours = (f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={_free_port()}")
+        overrides = [*case.overrides(url), *ours]
+        gym = GymDeployment(
+            "case.yaml",
+            overrides=overrides,
+            engine="docker",
+            cwd=cwd,
+            environ=environ,
+            settings=Settings.from_environ(environ),
+            roots=[peer_root],
+        )
+        try:
+            gym.load()
+        except GymComposeError as error:
+            first = first or error
+            continue
+        return gym
+    assert first is not None
+    raise first
+
+
+def _free_port() -> int:
+    """A port of this host for the head server: several deployments run at a time."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _rollout(gym: GymDeployment, case: Case, peer_root: Path) -> None:
+    data = peer_root / "resources_servers" / case.rows / "data" / "example.jsonl"
+    row: dict[str, Any] = orjson.loads(data.read_bytes().splitlines()[0])
+    row.pop("agent_ref", None)
+
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, RunProgress) and event.elapsed_seconds > ROLLOUT_SECONDS:
+            raise RolloutTooLongError(f"no answer within {ROLLOUT_SECONDS:.0f} s: it waits for a judge or a service that is not there")
+
+    gym.collect([row], agent_name=_agent(gym.project.config, case), on_event=watch)
+    summary = gym.last_summary
+    if summary is None or summary.counts.completed != 1:
+        failures = gym.directory.glob("testing/*/rollouts_failures.jsonl")
+        raise RolloutTooLongError(next((_failure(file) for file in failures), "the rollout failed"))
+
+
+def _agent(config: GymConfig, case: Case) -> str:
+    """The agent to ask: the case's own instance, the one that an environment server names, or the first one that uses the instance."""
+    agents = [instance.name for instance in config.instances if instance.server_type == "responses_api_agents"]
+    if case.instance in agents:
+        return case.instance
+    called = [item.target for item in config.references if item.source == case.instance and item.target in agents]
+    using = [item.source for item in config.references if item.target == case.instance and item.source in agents]
+    return (called or using or agents or [""])[0]
+
+
+def _failure(file: Path) -> str:
+    lines = file.read_bytes().splitlines()
+    return " ".join(str(orjson.loads(lines[0]).get("error") or orjson.loads(lines[0])).split())[:300] if lines else "the rollout failed"
+
+
+def _said(error: GymComposeError) -> str:
+    """The error in one line, with the last line of its details (a traceback's message)."""
+    last = next((line.strip() for line in reversed(error.details) if line.strip()), "")
+    return " ".join(f"{error.where + ': ' if error.where else ''}{error.message} {last}".split())[:400]
+
+
+def _unbounded(gym: GymDeployment) -> Any:
+    from gym_compose.wire.deadline import Deadline
+
+    return Deadline.after(gym.settings.build_seconds * 2, "the images")
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without what would change a config."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("NEMO_GYM_", "POLICY_"))}

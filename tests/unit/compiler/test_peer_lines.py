@@ -1,0 +1,119 @@
+"""What a NeMo Gym server asks for beyond NeMo Gym itself."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gym_compose.compiler.errors import SourceError
+from gym_compose.compiler.peer_lines import PeerLines, parse_lock, peer_lines
+from gym_compose.config.model import ClassFlags, ServerManifest, ServerSource
+
+LOCK = {"numpy": "2.5.5", "pillow": "13.0.0", "ray": "2.60.0", "scikit-learn": "1.9", "pre": "2.0.0a3"}
+
+
+def source(*lines: str, **changes: Any) -> ServerSource:
+    values: dict[str, Any] = {
+        "server_type": "resources_servers",
+        "implementation": "math",
+        "directory": "/site/resources_servers/math",
+        "origin": "wheel",
+        "runtime": "nemo-gym",
+        "requirement_lines": lines,
+        "files": (),
+        "flags": ClassFlags(),
+        "manifest": ServerManifest(),
+    }
+    return ServerSource(**{**values, **changes})
+
+
+def needs(*lines: str, **changes: Any) -> PeerLines:
+    return peer_lines("m", source(*lines, **changes), LOCK, "3.13.14")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "stays"),
+    [
+        ("numpy", False),
+        ("NumPy>=1.26", False),
+        ("scikit_learn", False),
+        ("pre>=1", False),  # a pre-release that is there meets what asks for less
+        ("numpy==2.2.6", True),
+        ("tiktoken", True),
+        ("ray[default]", True),  # what an extra brings in is not known from the lock
+        ("numpy>=1; python_version < '3.12'", False),
+        ("tiktoken; sys_platform == 'win32'", False),
+        ("tiktoken; python_full_version >= '3.13.10'", True),
+        ("tiktoken; sys_platform == 'linux'", True),
+        ("x @ https://files.example/x-1-py3-none-any.whl", True),
+        ("numpy @ https://files.example/numpy-1-py3-none-any.whl", True),
+    ],
+)
+def test_a_line_that_the_runtime_meets_makes_no_layer(line: str, stays: bool) -> None:
+    assert needs(line).lines == ((line,) if stays else ())
+
+
+def test_order_and_repeats_do_not_matter() -> None:
+    assert needs("tiktoken", "jiwer>=3", "numpy") == needs("jiwer>=3", "tiktoken", "tiktoken")
+
+
+def test_extras_overrides_and_local_packages() -> None:
+    found = needs("-e ./pocketshell[pcre]", "./tool", extras=("dev", "sandbox"), overrides=("b==1", "a==1"))
+    assert found == PeerLines((), ("sandbox",), ("a==1", "b==1"), (("pocketshell", "[pcre]"), ("tool", "")))
+    assert found
+    assert not needs("numpy", extras=("dev",))
+
+
+def test_a_contradiction_is_noted() -> None:
+    _, notes = peer_lines("m", source("pillow==12.3.0", "numpy"), LOCK, "3.13.14")
+    assert notes == ("pillow==12.3.0 contradicts the runtime's pillow 13.0.0: both are resolved together in one environment",)
+
+
+def test_without_a_lock_every_line_stays() -> None:
+    assert peer_lines("m", source("numpy"), {}, "3.13.14")[0].lines == ("numpy",)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nemo-usersim @ git+https://host.example/u.git@a5f", "is a repository"),
+        ("git+https://host.example/u.git#egg=u", "is a repository"),
+        ("-e git+https://host.example/u.git#egg=u", "is a repository"),
+        ("-e ../../benchmarks/automationbench", "outside of the server's directory"),
+        ("--extra-index-url https://host.example/simple/", "is an option"),
+        ("-c constraints.txt", "is an option"),
+        ("x @ file:///tmp/x.whl", "names a file"),
+        ("two words", "is none"),
+        ("./", "is none"),
+    ],
+)
+def test_a_line_that_no_build_can_install_is_refused_with_the_reason(line: str, says: str) -> None:
+    with pytest.raises(SourceError, match=says) as caught:
+        needs(line)
+    assert "instance m" in str(caught.value)
+    assert line in str(caught.value)
+
+
+def test_a_source_that_is_no_index_is_refused() -> None:
+    with pytest.raises(SourceError, match="may be a stranger's"):
+        needs("human-eval-infilling", unindexed=(("human-eval-infilling", "[tool.uv.sources] takes it from git x"),))
+
+
+def test_parse_lock() -> None:
+    text = "# heading\nA.b_C==1.2\nray[default]==2.60.0\nx==1 ; python_version > '3'\nnot a pin\ny>=2\n"
+    assert parse_lock(text) == {"a-b-c": "1.2", "ray": "2.60.0", "x": "1"}
+
+
+@given(st.lists(st.sampled_from(["numpy", "tiktoken", "jiwer>=3", "pillow==12.3.0", "-e ./a", "numpy==2.5.5"])))
+def test_the_same_lines_in_any_order_are_the_same_needs(lines: list[str]) -> None:
+    assert needs(*lines) == needs(*reversed(lines), *lines)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_line_or_refused(line: str) -> None:
+    with contextlib.suppress(SourceError):
+        peer_lines("m", source(line), LOCK, "3.13.14")
