@@ -46,6 +46,10 @@ class Case:
             "policy_base_url": url,
             "policy_api_key": DUMMY,
             "policy_model_name": "mock",
+            # Many configs leave their judge to these three, unset.
+            "judge_base_url": url,
+            "judge_api_key": DUMMY,
+            "judge_model_name": "mock",
             "compose": {"runtime": "nemo-gym"},
         }
         for line in self.define:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from bench.peer.case import EXAMPLE, Case
+from bench.peer.case import DUMMY, EXAMPLE, Case
 from gym_compose.config.model import GymConfig
 from gym_compose.project.events import RunEvent
 from gym_compose.testing import GymDeployment
@@ -46,7 +46,7 @@ class Outcome:
 def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) -> Outcome:
     """Never raises for what the case does: that is its outcome. Everything that was started is gone afterwards."""
     outcome = Outcome(case.label)
-    values = {**environ, **dict.fromkeys(case.environment, "dummy")}
+    values = {**environ, **dict.fromkeys((*case.environment, "NVIDIA_API_KEY"), DUMMY)}
     with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory:
         gym: GymDeployment | None = None
         try:
@@ -127,8 +127,11 @@ def _agent(config: GymConfig, case: Case) -> str:
 
 
 def _failure(file: Path) -> str:
+    """What the sidecar says of the one failed attempt."""
     lines = file.read_bytes().splitlines()
-    return " ".join(str(orjson.loads(lines[0]).get("error") or orjson.loads(lines[0])).split())[:300] if lines else "the rollout failed"
+    record: dict[str, Any] = orjson.loads(lines[0]) if lines else {}
+    said = (record.get("_ng_failure_message"), record.get("_ng_failure_response_body"))
+    return " ".join(" ".join(str(part) for part in said if part).split())[:300] or "the rollout failed"
 
 
 def _said(error: GymComposeError) -> str:

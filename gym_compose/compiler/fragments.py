@@ -29,6 +29,7 @@ class PeerFragment:
     writable_directories: tuple[str, ...]
     environment: Mapping[str, str]
     least_memory: str
+    least_stop_grace_seconds: float
     ray_limits: Limits
     ray_shm_size: str
     ray_environment: Mapping[str, str]
@@ -40,6 +41,7 @@ class PeerFragment:
             writable_directories=tuple(value["writable_directories"]),
             environment=value["environment"],
             least_memory=value["least_memory"],
+            least_stop_grace_seconds=float(value["least_stop_grace_seconds"]),
             ray_limits=Limits(ray["memory"], cpus, ray["pids_limit"]),
             ray_shm_size=ray["shm_size"],
             ray_environment=ray["environment"],

@@ -21,6 +21,7 @@ class PeerService:
     tmpfs: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     shm_size: str | None = None
+    stop_grace_seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -49,7 +50,7 @@ class PeerService:
             notes.append(f"{why}: it starts a Ray cluster in its container ({limits.memory})")
         elif flags.ray_enabled is None and flags.class_name is not None:
             notes.append("its class does not say whether it wants Ray: off (compose: {ray: peer} turns it on)")
-        return cls(limits, tuple(tmpfs), environment, shm_size, tuple(notes))
+        return cls(limits, tuple(tmpfs), environment, shm_size, fragment.least_stop_grace_seconds, tuple(notes))
 
 
 def uses_ray(flags: ClassFlags, ray: str) -> bool:

@@ -98,7 +98,9 @@ def server_service(
         tmpfs=peer.tmpfs if peer is not None and not chosen.writable else (),
         writable=chosen.writable,
         closed=not egress,
-        stop_grace_seconds=chosen.stop_grace_seconds or defaults.stop_grace_seconds or options.stop_grace_seconds,
+        stop_grace_seconds=chosen.stop_grace_seconds
+        or defaults.stop_grace_seconds
+        or max(options.stop_grace_seconds, peer.stop_grace_seconds if peer is not None else 0.0),
         host=address.host,
         port=address.port,
         references=tuple(references),

@@ -21,7 +21,9 @@
         ├── AlmostServerError
         ├── ServerRefNotFoundError
         ├── NoServerInstancesError
-        └── PortAllocationError
+        ├── PortAllocationError
+        ├── ManifestError                       a manifest.yaml that cannot be read or is no valid one
+        └── EnvironmentValidationError          a manifest that is not true of its config, or data that cannot be run
 
 ConfigFileError, OverrideError, MergeConflictError, DirectiveError and PortAllocationError are ours: there the peer shows a traceback of
 YAML, Hydra or OmegaConf, or another exception that is no ConfigError.
@@ -119,3 +121,11 @@ class NoServerInstancesError(ConfigError, ValueError):
 
 class PortAllocationError(ConfigError, ValueError):
     """No port could be allocated in the configured range."""
+
+
+class ManifestError(ConfigError, ValueError):
+    """An environment manifest that cannot be read or is no valid one (contract-data 3.9)."""
+
+
+class EnvironmentValidationError(ConfigError, ValueError):
+    """A workload whose manifest is not true of its config, or whose data cannot be run (contract-data 3.9)."""

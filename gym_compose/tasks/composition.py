@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gym_compose.config import NO_MODEL
 from gym_compose.config.dummy import DUMMY
+from gym_compose.config.errors import EnvironmentValidationError
 from gym_compose.config.instances import BenchmarkDatasetConfig, DatasetConfig, Recognised
 from gym_compose.config.interpolation import environment
 from gym_compose.config.layers import read_sources
@@ -21,7 +22,7 @@ from gym_compose.config.load import resolve_what_can_be
 from gym_compose.config.ports import OfflinePorts
 from gym_compose.config.resolve import merge_sources
 from gym_compose.tasks.agents import dataset_agent_pins, resolve_dataset_agent
-from gym_compose.tasks.errors import DatasetAgentError, EnvironmentValidationError
+from gym_compose.tasks.errors import DatasetAgentError
 from gym_compose.tasks.manifest import ManifestDataset
 from gym_compose.wire.names import ServerType
 from gym_compose.wire.references import AGENT_TYPE, RESOURCES_TYPE, referenced_name

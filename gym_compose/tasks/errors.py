@@ -4,17 +4,15 @@
     ├── RowError            a line of an input file: file and 1-based line
     ├── RowOptionsError     options that contradict each other or the rows
     ├── DatasetError        a declared dataset: its split, its file, its prompt
-    ├── DatasetAgentError   no agent, or not one agent, runs a dataset
-    └── ConfigError
-        ├── ManifestError               a manifest.yaml that cannot be read or is no valid one
-        └── EnvironmentValidationError  a manifest that is not true of its config, or data that cannot be run
+    └── DatasetAgentError   no agent, or not one agent, runs a dataset
+
+Errors of manifests are the contract's, in ``config.errors``; the driver needs this module and not that package.
 
 All end a command with the exit code of bad input.
 """
 
 from __future__ import annotations
 
-from gym_compose.config.errors import ConfigError
 from gym_compose.wire.errors import InvalidInputError
 
 
@@ -36,11 +34,3 @@ class DatasetError(InvalidInputError):
 
 class DatasetAgentError(InvalidInputError):
     """It cannot be told which agent or environment server runs a dataset (contract-data 3.3)."""
-
-
-class ManifestError(ConfigError):
-    """An environment manifest that cannot be read or is no valid one (contract-data 3.9)."""
-
-
-class EnvironmentValidationError(ConfigError):
-    """A workload whose manifest is not true of its config, or whose data cannot be run (contract-data 3.9)."""

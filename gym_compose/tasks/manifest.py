@@ -18,8 +18,8 @@ import yaml
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, ValidationError, field_validator, model_validator
 
+from gym_compose.config.errors import ManifestError
 from gym_compose.config.instances import Domain
-from gym_compose.tasks.errors import ManifestError
 from gym_compose.wire.suggestions import did_you_mean
 
 Kind = Literal["environment", "benchmark"]

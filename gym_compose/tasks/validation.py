@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from gym_compose.config.errors import EnvironmentValidationError, ManifestError
 from gym_compose.config.roots import search_roots
 from gym_compose.tasks.agent_loop import Inferred, infer_profile
 from gym_compose.tasks.composition import Component, Composition, read_composition
 from gym_compose.tasks.datasets import locate
-from gym_compose.tasks.errors import DatasetError, EnvironmentValidationError, ManifestError, RowError
+from gym_compose.tasks.errors import DatasetError, RowError
 from gym_compose.tasks.manifest import MIRRORED, TREES, Manifest, ManifestDataset, ManifestFile, load_manifest
 from gym_compose.tasks.prompt import Prompt, has_input, load_prompt
 from gym_compose.tasks.rows import PARAMS, ROLLOUT_ID, read_rows

@@ -100,3 +100,22 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "not empty" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def locks() -> list[Path]:
+    return sorted((ROOT / "images" / "nemo-gym").glob("[0-9]*.txt"))
+
+
+@pytest.mark.parametrize("file", locks(), ids=lambda file: file.name)
+def test_a_lock_of_the_nemo_gym_runtime_has_exact_versions_and_what_the_launcher_imports(file: Path) -> None:
+    found = [Requirement(line) for line in file.read_text().splitlines()]
+    versions = {item.name.lower(): str(item.specifier) for item in found}
+    assert all(re.fullmatch(r"==[^*,]+", text) for text in versions.values())
+    assert versions["nemo-gym"] == "==" + file.stem.split("-")[0]
+    assert versions.keys() >= {"pydantic", "orjson", "defusedxml", "ray", "openai"}
+
+
+def test_the_lock_with_the_sandbox_extra_is_the_plain_one_and_more() -> None:
+    plain, sandbox = (set((ROOT / "images" / "nemo-gym" / name).read_text().splitlines()) for name in ("0.7.0.txt", "0.7.0-sandbox.txt"))
+    assert plain < sandbox
+    assert {line.split("==")[0] for line in sandbox - plain} >= {"tenacity", "opensandbox", "daytona", "e2b", "boto3"}

@@ -174,6 +174,11 @@ class TestServices:
         assert service.slice.environment.get("RAY_AUTH_MODE") == ("disabled" if on else None)
         assert service.slice.ray == ray
 
+    def test_it_has_longer_to_stop_than_a_native_server(self, compiled: Any) -> None:
+        deployment = compiled({"math": PEER})
+        assert [deployment.service(name).stop_grace_seconds for name in ("math", "policy_model")] == [20.0, 10.0]
+        assert compiled(PEER, compose={"servers": {"math": {"stop_grace_seconds": 3}}}).service("math").stop_grace_seconds == 3.0
+
     def test_memory_as_the_user_says(self, compiled: Any) -> None:
         assert compiled(PEER, compose={"servers": {"math": {"memory": "3g"}}}).service("math").memory == "3g"
 

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from gym_compose.config import ConfigError
-from gym_compose.config.errors import ConfigMissingValuesError
-from gym_compose.tasks.errors import EnvironmentValidationError, ManifestError
+from gym_compose.config.errors import ConfigMissingValuesError, EnvironmentValidationError, ManifestError
 from gym_compose.tasks.validation import ManifestReport, validate_manifest
 
 DATASET = {
@@ -58,7 +57,6 @@ MANIFEST: dict[str, Any] = {
     "canonical_split": "benchmark",
     "standard_prompt_config": "benchmarks/demo/p.yaml",
 }
-Change = Callable[[dict[str, Any]], Any]
 
 
 class Workload:
