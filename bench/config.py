@@ -9,7 +9,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def _largest(peer: Path, cwd: Path) -> Iterator[Figure]:
     def load() -> ProjectSource:
         return ProjectSource.load(selection, target="docker", settings=settings)
 
-    loaded = _buildable(load())
+    loaded = load()
     directory = ProjectDirectory.under(cwd, loaded.name)
 
     def compile_and_render() -> None:
@@ -105,15 +104,6 @@ def _largest(peer: Path, cwd: Path) -> Iterator[Figure]:
         note="compile and render",
     )
     yield Figure("the same, merged and its server directories read", _median(lambda: _seconds(load)) * 1000, "ms")
-
-
-def _buildable(loaded: ProjectSource) -> ProjectSource:
-    """Without requirements that are repositories: the compiler refuses them, as an image build has no git."""
-    sources = {
-        key: replace(source, requirement_lines=tuple(line for line in source.requirement_lines if "git+" not in line))
-        for key, source in loaded.sources.items()
-    }
-    return replace(loaded, sources=sources)
 
 
 def _golden(golden: Path, peer: Path, cwd: Path) -> Figure:

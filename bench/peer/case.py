@@ -1,9 +1,10 @@
 """One shipped server and what its config needs to start without secrets: a row of ``servers.csv``.
 
 The list is the servers that were seen to start offline, unmodified, outside of containers. Columns: type and name; ``configs``;
-``instance``; ``values`` (config keys without which it does not parse: given a dummy, or ``KEY=VALUE``); ``environment`` (variables,
-likewise); ``define`` (``model NAME`` or ``resources NAME IMPLEMENTATION``: instances that the config refers to and does not have);
-``rows`` (whose data/example.jsonl gives the task, empty for none); ``rollout`` (whether one was seen to complete).
+``instance``; ``values`` (config keys without which it does not parse: given a dummy, or ``KEY=VALUE``); ``files`` (``KEY=CONTENT``:
+likewise, the path of a mounted file with this content); ``environment`` (variables, likewise); ``define`` (``model NAME`` or
+``resources NAME IMPLEMENTATION``: instances that the config refers to and does not have); ``rows`` (whose data/example.jsonl gives the
+task, empty for none); ``rollout`` (whether one was seen to complete).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import yaml
 SERVERS = Path(__file__).with_name("servers.csv")
 EXAMPLE = "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml"
 DUMMY = "dummy"
+MOUNTED = "/run/gym/given"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Case:
     configs: tuple[str, ...]
     instance: str
     values: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
     environment: tuple[str, ...]
     define: tuple[str, ...]
     rows: str
@@ -52,6 +55,10 @@ class Case:
             "judge_model_name": "mock",
             "compose": {"runtime": "nemo-gym"},
         }
+        if self.files:
+            mounts = [{"source": f"{key}.file", "target": f"{MOUNTED}/{key}"} for key, _ in self.files]
+            document["compose"]["servers"] = {self.instance: {"mounts": mounts}}
+        document.update({key: f"{MOUNTED}/{key}" for key, _ in self.files})
         for line in self.define:
             kind, name, *implementation = line.split()
             if kind == "model":
@@ -76,6 +83,7 @@ def read_cases(file: Path = SERVERS) -> tuple[Case, ...]:
                 configs=_list(row["configs"]),
                 instance=row["instance"],
                 values=_list(row["values"]),
+                files=tuple((key, content) for key, _, content in (text.partition("=") for text in _list(row["files"]))),
                 environment=_list(row["environment"]),
                 define=_list(row["define"]),
                 rows=row["rows"],

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
 from bench.peer.case import DUMMY, EXAMPLE, Case
+from gym_compose.compiler.document import plain
+from gym_compose.compiler.slices import referenced
 from gym_compose.config.model import GymConfig
+from gym_compose.project.errors import ServerDiedError
 from gym_compose.project.events import RunEvent
 from gym_compose.testing import GymDeployment
 from gym_compose.wire.errors import GymComposeError
@@ -49,27 +53,37 @@ def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) 
     values = {**environ, **dict.fromkeys((*case.environment, "NVIDIA_API_KEY"), DUMMY)}
     with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory:
         gym: GymDeployment | None = None
+        alone: GymDeployment | None = None
+        config: GymConfig | None = None
         try:
             gym = _loaded(case, Path(directory), peer_root, url, values)
+            config = gym.project.config  # a start that fails takes the project away
             outcome = replace(outcome, images=tuple(image.name for image in gym.project.deployment.images))
             gym.project.build(_unbounded(gym), lambda _: None)
             started = time.monotonic()
             gym.start()
             outcome = replace(outcome, ready=True, ready_seconds=time.monotonic() - started)
-            if case.rows:
-                _rollout(gym, case, peer_root)
+            agent = _agent(gym.project.config, case)
+            if case.rows and agent is not None:
+                _rollout(gym, case, agent, peer_root)
                 outcome = replace(outcome, rollout=True)
         except GymComposeError as error:
             outcome = replace(outcome, rollout=False if outcome.ready else None, reason=_said(error))
+            if config is not None and not outcome.ready and isinstance(error, ServerDiedError) and error.service != case.instance:
+                alone = _alone(config, case, Path(directory), peer_root, values)
+                outcome = _started_alone(alone, outcome)
         finally:
-            if gym is not None:
-                gym.stop()
+            for deployment in (gym, alone):
+                if deployment is not None:
+                    deployment.stop()
     return outcome
 
 
 def _loaded(case: Case, cwd: Path, peer_root: Path, url: str, environ: Mapping[str, str]) -> GymDeployment:
     """The deployment, compiled. An agent template that wants an environment gets the example's config (contract-servers 6.2)."""
     first: GymComposeError | None = None
+    for key, content in case.files:
+        (cwd / f"{key}.file").write_text(content, encoding="utf-8")
     for configs in (case.configs, (EXAMPLE, *case.configs)):
         (cwd / "case.yaml").write_text(case.config(url, configs), encoding="utf-8")
         ours = (f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={_free_port()}")
@@ -93,6 +107,32 @@ def _loaded(case: Case, cwd: Path, peer_root: Path, url: str, environ: Mapping[s
     raise first
 
 
+def _alone(config: GymConfig, case: Case, cwd: Path, peer_root: Path, environ: Mapping[str, str]) -> GymDeployment:
+    """The case's own instance and what it refers to, where another server of its config does not start (it wants what is not there)."""
+    wanted = referenced(config, case.instance)
+    document = {name: plain(value) for name, value in config.resolved.items() if name in wanted}
+    for name in wanted:
+        instance = config.instance(name)
+        block = document[name][instance.server_type][instance.implementation]
+        block.pop("host", None)
+        block.pop("port", None)
+    document["compose"] = plain(config.extension)
+    (cwd / "alone.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    ours = [f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={_free_port()}"]
+    settings = Settings.from_environ(environ)
+    return GymDeployment("alone.yaml", overrides=ours, engine="docker", cwd=cwd, environ=environ, settings=settings, roots=[peer_root])
+
+
+def _started_alone(gym: GymDeployment, before: Outcome) -> Outcome:
+    """``before`` with the server ready by itself; its reason says what of its config is not."""
+    try:
+        started = time.monotonic()
+        gym.start()
+    except GymComposeError as error:
+        return replace(before, reason=f"{before.reason}; alone: {_said(error)}")
+    return replace(before, ready=True, ready_seconds=time.monotonic() - started, reason=f"ready by itself; of its config: {before.reason}")
+
+
 def _free_port() -> int:
     """A port of this host for the head server: several deployments run at a time."""
     with socket.socket() as probe:
@@ -100,7 +140,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _rollout(gym: GymDeployment, case: Case, peer_root: Path) -> None:
+def _rollout(gym: GymDeployment, case: Case, agent: str, peer_root: Path) -> None:
     data = peer_root / "resources_servers" / case.rows / "data" / "example.jsonl"
     row: dict[str, Any] = orjson.loads(data.read_bytes().splitlines()[0])
     row.pop("agent_ref", None)
@@ -109,28 +149,30 @@ def _rollout(gym: GymDeployment, case: Case, peer_root: Path) -> None:
         if isinstance(event, RunProgress) and event.elapsed_seconds > ROLLOUT_SECONDS:
             raise RolloutTooLongError(f"no answer within {ROLLOUT_SECONDS:.0f} s: it waits for a judge or a service that is not there")
 
-    gym.collect([row], agent_name=_agent(gym.project.config, case), on_event=watch)
+    gym.collect([row], agent_name=agent, on_event=watch)
     summary = gym.last_summary
     if summary is None or summary.counts.completed != 1:
         failures = gym.directory.glob("testing/*/rollouts_failures.jsonl")
         raise RolloutTooLongError(next((_failure(file) for file in failures), "the rollout failed"))
 
 
-def _agent(config: GymConfig, case: Case) -> str:
-    """The agent to ask: the case's own instance, the one that an environment server names, or the first one that uses the instance."""
+def _agent(config: GymConfig, case: Case) -> str | None:
+    """The agent to ask: the case's own instance, the one that an environment server names, or the first one that uses the
+    instance; None where the config has none."""
     agents = [instance.name for instance in config.instances if instance.server_type == "responses_api_agents"]
     if case.instance in agents:
         return case.instance
     called = [item.target for item in config.references if item.source == case.instance and item.target in agents]
     using = [item.source for item in config.references if item.target == case.instance and item.source in agents]
-    return (called or using or agents or [""])[0]
+    return next(iter(called or using or agents), None)
 
 
 def _failure(file: Path) -> str:
     """What the sidecar says of the one failed attempt."""
     lines = file.read_bytes().splitlines()
     record: dict[str, Any] = orjson.loads(lines[0]) if lines else {}
-    said = (record.get("_ng_failure_message"), record.get("_ng_failure_response_body"))
+    keys = ("_ng_failure_message", "_ng_failure_response_body", "_ng_failure_judge_error", "failure_reason")
+    said = dict.fromkeys(record.get(key) for key in keys)
     return " ".join(" ".join(str(part) for part in said if part).split())[:300] or "the rollout failed"
 
 

@@ -19,7 +19,9 @@ IN_RUNTIME = frozenset({"dev"})
 """Extras of nemo-gym that make no layer: of ``dev`` servers import defusedxml only, which the runtime has (contract-servers 7.2)."""
 _LOCAL = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\./(?P<path>[^\[\s;]+?)/?(?P<extras>\[[^\]]*\])?")
 _UP = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\.\./")
-_REPOSITORY = re.compile(r"(?:^|@\s*|\s)(?:git|hg|svn|bzr)\+")
+_REPOSITORY = re.compile(r"(?:^|@\s*|\s)(?:hg|svn|bzr)\+")
+_GIT = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?git\+\S+")
+"""A git URL by itself. The build image has git; nothing that runs has."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
         if found:
             local.add((found["path"], found["extras"] or ""))
             continue
+        if _GIT.fullmatch(line):
+            lines.add(line)
+            continue
         requirement = _parse(instance, source, line)
         if requirement.marker is not None and not requirement.marker.evaluate(environment):
             continue
@@ -88,7 +93,7 @@ def _parse(instance: str, source: ServerSource, line: str) -> Requirement:
     if _REPOSITORY.search(line):
         raise SourceError(
             instance,
-            f"{where} is a repository: image builds have no git",
+            f"{where} is a repository, and of those image builds have git only",
             "Build a wheel of it for your index and name name==version, or build an image of your own and name it with compose: servers.",
         )
     if _UP.match(line):
@@ -103,7 +108,7 @@ def _parse(instance: str, source: ServerSource, line: str) -> Requirement:
         requirement = Requirement(line)
     except InvalidRequirement as error:
         raise SourceError(instance, f"{where} is none: {str(error).splitlines()[0]}", "Write name==version.") from None
-    if requirement.url is not None and not requirement.url.startswith(("https://", "http://")):
+    if requirement.url is not None and not requirement.url.startswith(("https://", "http://", "git+")):
         raise SourceError(
             instance, f"{where} names a file, which no build context holds", "Name a package of an index, or an https URL of a wheel."
         )

@@ -12,7 +12,7 @@ set -eu
 umask 022
 export HOME=/root UV_CACHE_DIR=/root/.cache/uv UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never UV_HTTP_TIMEOUT=180
 export CC=gcc CXX=g++ PYTHONDONTWRITEBYTECODE=1
-if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi
+if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca GIT_SSL_CAINFO=/run/secrets/ca; fi
 . /mnt/index/settings
 python=/opt/gym/bin/python
 cd /mnt/context

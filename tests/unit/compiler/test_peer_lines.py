@@ -78,11 +78,23 @@ def test_without_a_lock_every_line_stays() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "nemo-usersim @ git+https://host.example/u.git@a5f",
+        "tau2[knowledge] @ git+https://host.example/u@team/branch",
+        "git+https://host.example/u.git#egg=u",
+        "-e git+https://host.example/u.git#egg=u&subdirectory=x",
+    ],
+)
+def test_a_git_repository_is_left_to_the_build(line: str) -> None:
+    assert needs(line) == PeerLines((line,))
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("nemo-usersim @ git+https://host.example/u.git@a5f", "is a repository"),
-        ("git+https://host.example/u.git#egg=u", "is a repository"),
-        ("-e git+https://host.example/u.git#egg=u", "is a repository"),
+        ("nemo-usersim @ hg+https://host.example/u@a5f", "have git only"),
+        ("svn+https://host.example/u#egg=u", "have git only"),
         ("-e ../../benchmarks/automationbench", "outside of the server's directory"),
         ("--extra-index-url https://host.example/simple/", "is an option"),
         ("-c constraints.txt", "is an option"),

@@ -85,16 +85,17 @@ mappings = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
 
 
 @settings(deadline=None)
-@given(mappings, mappings)
-def test_a_fragment_merges_as_omegaconf_merges_it(below: dict[str, Any], above: dict[str, Any]) -> None:
+@given(mappings, mappings, mappings)
+def test_a_fragment_merges_as_omegaconf_merges_it(outside: dict[str, Any], below: dict[str, Any], above: dict[str, Any]) -> None:
+    """As directives use it: ``below`` is a node of a whole config; its interpolations point into that, which the merge leaves alone."""
+    whole = {**outside, "part": below}
     with environment({}):
-        root = Tree(below)
         try:
-            expected = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(below), above), resolve=False)
+            expected = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(whole)["part"], above), resolve=False)
         except (OmegaConfBaseException, TypeError):
             with pytest.raises(MergeConflictError):
-                merge_fragment(below, above, root)
+                merge_fragment(below, above, Tree(whole))
             return
         except RecursionError:
             return
-        assert merge_fragment(below, above, root) == expected
+        assert merge_fragment(below, above, Tree(whole)) == expected
