@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -84,6 +85,17 @@ def rows(demo_data: dict[str, Path]) -> Callable[..., list[dict[str, Any]]]:
         return [orjson.loads(line) for name in names for line in demo_data[name].read_bytes().splitlines()[:each]]
 
     return read
+
+
+@pytest.fixture
+def tree_open_to_others() -> Iterator[None]:
+    """Another user can reach this tree while a test lasts: a clone below a directory of mode 0700 is not theirs to enter."""
+    closed = [(place, place.stat().st_mode) for place in ROOT.parents if not place.stat().st_mode & stat.S_IXOTH]
+    for place, mode in closed:
+        place.chmod(mode | stat.S_IXOTH)
+    yield
+    for place, mode in closed:
+        place.chmod(mode)
 
 
 # An endpoint of this host

@@ -133,7 +133,7 @@ def test_docker_without_its_compose_plugin_says_what_to_install(cli: Any) -> Non
 
 @pytest.mark.docker
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without rights")
-def test_docker_without_permission_says_so(cli: Any) -> None:
+def test_docker_without_permission_says_so(cli: Any, tree_open_to_others: None) -> None:
     config = cli.small_config()
     cli.cwd.chmod(0o755)
     for parent in cli.cwd.parents:

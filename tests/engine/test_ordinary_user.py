@@ -22,7 +22,7 @@ UID = 12345
 
 
 @pytest.fixture
-def user(cli: Any) -> Any:
+def user(cli: Any, tree_open_to_others: None) -> Any:
     """The command line as uid 12345, in the group of the Docker socket, with a home of its own."""
     group = Path("/var/run/docker.sock").stat().st_gid
     home = cli.cwd / "home"
