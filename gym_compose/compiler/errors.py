@@ -12,7 +12,6 @@ InvalidInputError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.names import EXTENSION_KEY
@@ -71,12 +70,3 @@ class ExtensionError(CompileError):
 def dotted(path: Iterable[str | int]) -> str:
     """A key path as people write it: ``policy_model.headers.0``."""
     return ".".join(str(step) for step in path)
-
-
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A hint with close matches, or with all there is to choose from."""
-    known = sorted(candidates)
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
-    if close:
-        return "Did you mean " + ", ".join(close) + "?"
-    return "There is: " + ", ".join(known) + "." if known else "There is none to choose from."

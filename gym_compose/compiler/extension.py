@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gym_compose.compiler.errors import ExtensionError, did_you_mean
+from gym_compose.compiler.errors import ExtensionError
+from gym_compose.wire.suggestions import close_or_all
 
 _MEMORY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([bkmgt]b?)?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -132,11 +133,11 @@ def parse_extension(value: Mapping[str, Any], instances: Iterable[str]) -> Exten
     names = set(instances)
     for name in extension.servers:
         if name not in names:
-            raise ExtensionError(("servers", name), "there is no server instance of this name", hint=did_you_mean(name, names))
+            raise ExtensionError(("servers", name), "there is no server instance of this name", hint=close_or_all(name, names))
     for name in extension.publish:
         if name != PUBLISH_ENVIRONMENT and name not in names:
             raise ExtensionError(
-                ("publish",), f"there is no server instance {name!r}", hint=did_you_mean(name, names | {PUBLISH_ENVIRONMENT})
+                ("publish",), f"there is no server instance {name!r}", hint=close_or_all(name, names | {PUBLISH_ENVIRONMENT})
             )
     for name, options in extension.servers.items():
         for variable in options.environment:
@@ -156,7 +157,7 @@ def _explain(error: ValidationError) -> ExtensionError:
     first = error.errors(include_url=False)[0]
     path = tuple(first["loc"])
     if first["type"] == "extra_forbidden":
-        return ExtensionError(path, "unknown key", hint=did_you_mean(str(path[-1]), _siblings(path)))
+        return ExtensionError(path, "unknown key", hint=close_or_all(str(path[-1]), _siblings(path)))
     message = first["msg"].removeprefix("Value error, ")
     given = first["input"]
     shown = f" (got {type(given).__name__})" if isinstance(given, dict | list) else f" (got {given!r})"

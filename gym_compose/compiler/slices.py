@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym_compose.compiler import document as doc
-from gym_compose.compiler.errors import ExtensionError, did_you_mean, dotted
+from gym_compose.compiler.errors import ExtensionError, dotted
 from gym_compose.compiler.extension import ServerOptions
 from gym_compose.config.model import GymConfig, KeyPath, ServerInstance
 from gym_compose.wire.names import EXTENSION_KEY
 from gym_compose.wire.slice import PublicSlice, SecretSlice, SecretValue
+from gym_compose.wire.suggestions import close_matches, close_or_all
 
 _GLOBALS = frozenset(
     {
@@ -110,8 +111,10 @@ def _granted(instance: str, name: str, document: Mapping[str, Any]) -> KeyPath:
 
 
 def _close(name: str, candidates: Iterable[str]) -> str:
-    hint = did_you_mean(name, candidates)
-    return hint if hint.startswith("Did") else "Write the dotted name as the merged config has it (gym env resolve)."
+    known = tuple(candidates)  # too many to list them all
+    return (
+        close_or_all(name, known) if close_matches(name, known) else "Write the dotted name as the merged config has it (gym env resolve)."
+    )
 
 
 def _providers(block: Any, document: Mapping[str, Any]) -> frozenset[str]:

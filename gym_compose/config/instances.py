@@ -18,22 +18,8 @@ from gym_compose.config.errors import AlmostServerError
 from gym_compose.config.interpolation import MISSING, Place, Tree
 from gym_compose.config.model import KeyPath
 from gym_compose.config.reserved import RESERVED_KEYS
-from gym_compose.wire.names import SERVER_TYPES, ServerType
+from gym_compose.wire.names import SERVER_TYPES, Domain, ServerType
 
-Domain = Literal[
-    "math",
-    "coding",
-    "agent",
-    "knowledge",
-    "instruction_following",
-    "long_context",
-    "safety",
-    "games",
-    "translation",
-    "e2e",
-    "rlhf",
-    "other",
-]
 License = Literal[
     "Apache 2.0",
     "MIT",

@@ -11,22 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gym_compose.wire.episodes import ToolAccess, unique_names
-from gym_compose.wire.names import ServerType
-
-Domain = Literal[
-    "math",
-    "coding",
-    "agent",
-    "knowledge",
-    "instruction_following",
-    "long_context",
-    "safety",
-    "games",
-    "translation",
-    "e2e",
-    "rlhf",
-    "other",
-]
+from gym_compose.wire.names import Domain, ServerType
 
 
 class ServerReference(BaseModel):

@@ -19,7 +19,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, ValidationError, field_validator, model_validator
 
 from gym_compose.config.errors import ManifestError
-from gym_compose.config.instances import Domain
+from gym_compose.wire.names import Domain
 from gym_compose.wire.suggestions import did_you_mean
 
 Kind = Literal["environment", "benchmark"]

@@ -7,6 +7,22 @@ from typing import Final, Literal, get_args
 ServerType = Literal["responses_api_models", "resources_servers", "responses_api_agents", "environment_servers"]
 SERVER_TYPES: Final[tuple[ServerType, ...]] = get_args(ServerType)
 
+Domain = Literal[
+    "math",
+    "coding",
+    "agent",
+    "knowledge",
+    "instruction_following",
+    "long_context",
+    "safety",
+    "games",
+    "translation",
+    "e2e",
+    "rlhf",
+    "other",
+]
+"""What a resources server is about (contract-config 1.1)."""
+
 EngineName = Literal["docker", "process"]
 
 # Environment of a server process (contract-config 4.2).
