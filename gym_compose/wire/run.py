@@ -48,6 +48,27 @@ class RunRequest(BaseModel):
     """The content of ``prompt_config``: whoever makes the request reads the file, which a driver's container does not see."""
     skills_ref: dict[str, Any] | None = None
     """What is stamped on flat rows for ``skills`` (tasks.skills makes it)."""
+    max_resident_rollout_tasks: int | None = Field(default=None, ge=1)
+    dispatch_budget_s: float | None = Field(default=None, ge=0)
+    drain_margin_s: float | None = Field(default=None, ge=0)
+    dispatch_longest_first: bool = False
+    rollout_timeout_s: float | None = Field(default=None, gt=0)
+    max_failures: int | float | None = Field(default=None, ge=0)
+    """An int: so many failed rollouts; a float below 1: that share of those requested. One more ends the run. None: never."""
+    on_server_death: Literal["fail", "wait"] = "fail"
+    resume_from_cache: bool = False
+    resume_anyway: bool = False
+    """Resume although input or config changed."""
+    retry_terminal_timeouts: bool = False
+    retry_invalid_judge_responses: bool = False
+    route_failures_to_sidecar: bool = False
+    """Only read with ``strict_compatibility``: without it failures always go there."""
+    count_failure_classes_as_zero: list[str] = Field(default_factory=list)
+    count_missing_rollouts_as_zero: bool = False
+    retain_results_in_memory: bool = True
+    """Only for library callers: the driver itself holds no results."""
+    strict_compatibility: bool = False
+    """The peer's behaviour wherever docs/differences.md names one of ours (config key ``compose: {strict: true}``)."""
 
 
 class RunCounts(BaseModel):
