@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 DEMO_CONFIG := $(if $(POLICY_BASE_URL),configs/quickstart_endpoint.yaml,configs/quickstart.yaml)
 
-.PHONY: setup demo test check bench peer clean
+.PHONY: setup browser demo test check bench peer clean
 
 setup:
 	@bash images/setup.sh "$(PYTHON)" "$(VENV)"
@@ -16,7 +16,11 @@ demo: setup
 	@$(BIN)/gym-compose eval run --config $(DEMO_CONFIG) --split train --num-repeats 2 --concurrency 32 \
 	  --output results/demo/rollouts.jsonl --overwrite
 
-test: setup
+# A headless Chromium for the tests of reports, from Debian's packages; without it, and without a way to install it, they skip.
+browser:
+	@bash images/setup.sh "$(PYTHON)" "$(VENV)" browser
+
+test: setup browser
 	@$(BIN)/python -m pytest
 
 check: setup
@@ -29,9 +33,10 @@ check: setup
 bench: setup
 	@$(BIN)/python -m bench
 
-# NeMo Gym's own servers in our images: `make peer` all of the list (hours), `make peer NAME...` those; writes docs/peer-servers.md.
+# NeMo Gym's own servers in our images: `make peer` all of the list (hours), `make peer NAME...` those, `make peer RESUME=1` goes on with a
+# run that was interrupted; writes docs/peer-servers.md.
 peer: setup
-	@$(BIN)/python -m bench.peer $(PEER_NAMES)
+	@$(BIN)/python -m bench.peer $(if $(RESUME),--resume) $(PEER_NAMES)
 
 ifeq (peer,$(firstword $(MAKECMDGOALS)))
 PEER_NAMES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import command_line, config, quickstart, scripted
+from bench import aggregation, command_line, config, data_plane, driver_rows, peer_runtime, quickstart, scripted
 from bench.figure import Figure, print_table
 from bench.gym import Gym
 from gym_compose.project.assets import root
@@ -23,15 +23,18 @@ def main() -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
         gym = Gym(Path(directory))
-        sources = [command_line.figures(gym), config.figures(gym), scripted.figures(gym, root())]
+        sources = [command_line.figures(gym), config.figures(gym), scripted.figures(gym, root()), aggregation.figures()]
+        sources.append(driver_rows.figures(Path(directory) / "driver"))
         if not arguments.no_docker:
             servers = quickstart.copy_servers(root() / "servers", Path(directory) / "trees")
             sources.append(quickstart.figures(gym, servers))
+            sources.append(peer_runtime.figures(gym))
+        sources.append(data_plane.figures(gym, with_docker=not arguments.no_docker))  # after the images that it takes the peer from
         try:
             for source in sources:
                 for figure in source:
                     figures.append(figure)
-                    print(f"{figure.name}: {figure.value:.3g} {figure.unit}", file=sys.stderr, flush=True)
+                    print(f"{figure.name}: {figure.said}", file=sys.stderr, flush=True)
         except GymComposeError as error:
             print(f"Error: {error}", *error.details, sep="\n  ", file=sys.stderr)
             return error.exit_code

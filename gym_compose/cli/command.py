@@ -101,9 +101,16 @@ PROJECT = Local(
     # SUPPRESS: `gym compose -p NAME down` gives it before the command.
     options=(("default", argparse.SUPPRESS),),
 )
+PUBLISH = Local(
+    "publish",
+    "instance with a port on 127.0.0.1, or environment for all environment servers; repeatable",
+    metavar="NAME",
+    ours=True,
+    options=(("action", "append"), ("default", [])),
+)
 DRY_RUN = Local("dry-run", "show what would be done, do nothing", ours=True, options=(("action", "store_true"),))
 
 SELECTORS = (CONFIG, BENCHMARK, ENVIRONMENT, RESOURCES_CONFIG, MODEL_TYPE, AGENT_TYPE, PAIRING, SEARCH_DIR)
 START = (*SELECTORS, MODEL, MODEL_URL, MODEL_API_KEY)
-COMPOSE = (*START, PROJECT, ENGINE)
+COMPOSE = (*START, PUBLISH, PROJECT, ENGINE)
 RUNNING = (PROJECT, ENGINE)

@@ -28,6 +28,7 @@ from gym_compose.cli.command import (
     OUTPUT,
     PAIRING,
     PROJECT,
+    PUBLISH,
     RESOURCES_CONFIG,
     RUNNING,
     SEARCH_DIR,
@@ -40,6 +41,7 @@ from gym_compose.cli.command import (
 )
 from gym_compose.cli.flags import Flag, Json, Local, Positional, Switch, Value
 from gym_compose.cli.handed import HANDED
+from gym_compose.cli.on_rollouts import ON_ROLLOUTS
 
 
 def _eval_run(args: argparse.Namespace, _: Tokens) -> str:
@@ -76,6 +78,7 @@ GROUPS = {
     "eval": "Collect and judge rollouts.",
     "dataset": "Manage datasets.",
     "list": "List components: benchmarks, environments, agents, models, resources-servers.",
+    "migrate": "Bring older configs up to date.",
     "dev": "Helpers for contributors.",
 }
 
@@ -137,18 +140,33 @@ _NATIVE: dict[str, Command] = {
         exits="compose",
     ),
     "compose build": Command(
-        "make the images that are missing",
+        "make the images that are missing, and say what is shared and what each adds",
         Native("compose:build"),
         "compose_build",
-        (DRY_RUN, JSON, *COMPOSE),
+        (
+            Local("upgrade", "choose all requirements' versions anew, whatever is locked", ours=True, options=(("action", "store_true"),)),
+            DRY_RUN,
+            JSON,
+            *COMPOSE,
+        ),
         parses=True,
+        examples=(f"gym compose build {_QUICKSTART}", "gym compose build --upgrade --config my_config.yaml"),
+        exits="compose",
+    ),
+    "compose doctor": Command(
+        "look whether all that is needed is here; with a config, at each server",
+        Native("doctor:run"),
+        "compose_doctor",
+        (JSON, *COMPOSE),
+        parses=True,
+        examples=("gym compose doctor", f"gym compose doctor {_QUICKSTART}", "gym compose doctor --engine process --json"),
         exits="compose",
     ),
     "env start": Command(
         "start the servers and keep them until Ctrl+C",
         Native("env:start"),
         "run",
-        (*START, ENGINE, PROJECT),
+        (*START, PUBLISH, ENGINE, PROJECT),
         parses=True,
         examples=(
             "gym env start --resources-server reasoning_gym --model-type openai_model",
@@ -228,6 +246,22 @@ _NATIVE: dict[str, Command] = {
             Switch("disable-aggregation", "no aggregate metrics at the end", key="disable_aggregation"),
             *HEALTH,
             Local("overwrite", "replace the files of an earlier run", ours=True, options=(("action", "store_true"),)),
+            Switch(
+                "resume-anyway",
+                "go on although input or config changed; the rows stay those of the first run",
+                key="resume_anyway",
+                ours=True,
+            ),
+            Value("rollout-timeout", "seconds of a rollout at most", metavar="S", key="rollout_timeout_s", ours=True),
+            Value("max-failures", "end the run at more failed rollouts: 20, or a share as 5%%", metavar="N", key="max_failures", ours=True),
+            Value(
+                "on-server-death",
+                "when a server dies: end the run (default), or wait for it",
+                key="on_server_death",
+                choices=("fail", "wait"),
+                ours=True,
+            ),
+            PUBLISH,
             ENGINE,
             PROJECT,
             Json("json", "print the summary as JSON", ours=True, key=None),
@@ -236,6 +270,7 @@ _NATIVE: dict[str, Command] = {
         examples=(
             f"gym eval run {_QUICKSTART} --split validation -o results/rollouts.jsonl",
             "gym eval run --no-serve -i tasks.jsonl -o results/rollouts.jsonl --concurrency 16 --num-repeats 2",
+            "gym eval run --no-serve -i tasks.jsonl -o results/rollouts.jsonl --resume",
         ),
     ),
     "eval attach": Command(
@@ -248,6 +283,18 @@ _NATIVE: dict[str, Command] = {
             Json("json", "print the summary as JSON", ours=True, key=None),
         ),
         examples=("gym eval attach",),
+    ),
+    "migrate environment-servers": Command(
+        "add the environment servers that agents need to config files",
+        Native("migrate:environment_servers"),
+        "migrate_environment_servers",
+        (
+            Positional("paths", "config file or directory (default: the component directories here)", metavar="PATH", nargs="*"),
+            Local("check", "write nothing; exit 1 when something would be added", ours=True, options=(("action", "store_true"),)),
+            Json("json", "print the report as JSON", ours=True, key=None),
+            SEARCH_DIR,
+        ),
+        examples=("gym migrate environment-servers my_configs/", "gym migrate environment-servers --check --json benchmarks"),
     ),
     "list benchmarks": _listing("benchmarks", "list_environments", lead=("+catalog_kind=benchmark",)),
     "list environments": _listing(
@@ -278,4 +325,4 @@ _NATIVE: dict[str, Command] = {
     ),
 }
 
-COMMANDS: dict[str, Command] = {**_NATIVE, **HANDED}
+COMMANDS: dict[str, Command] = {**_NATIVE, **ON_ROLLOUTS, **HANDED}

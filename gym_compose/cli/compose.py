@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gym_compose.project.project import Project
 
 _PLAN_COLUMNS = ("instance", "type", "runtime", "image", "references", "networks", "secrets", "source")
+_SHOWN_SERVERS = 3
 
 
 def up(call: Invocation, console: Console) -> int:
@@ -117,6 +118,7 @@ def config(call: Invocation, console: Console) -> int:
 
 def plan(call: Invocation, console: Console) -> int:
     """``gym compose plan``: a table of what would run; with ``--json`` plan.json and the sources. Nothing that runs is asked."""
+    from gym_compose.compiler.networks import exposure
     from gym_compose.compiler.plan import plan_document, plan_rows
 
     session = Session(call, console)
@@ -151,6 +153,8 @@ def plan(call: Invocation, console: Console) -> int:
             )
         )
     console.table(_PLAN_COLUMNS, rows, title=f"project {project.name}")
+    for warning in exposure(project.deployment.services):
+        console.alarm(warning)
     for instance, note in project.deployment.notes:
         console.err(f"Note: {instance}: {note}" if instance else f"Note: {note}")
     return 0
@@ -168,9 +172,10 @@ def build_images(session: Session) -> int:
         for image in project.deployment.images:
             session.console.out(f"{image.name} ({image.kind})")
         return 0
+    upgrade = bool(getattr(session.call.args, "upgrade", False))
     with up_progress(session.console) as progress:
-        images = project.build(session.unbounded("the images to be built"), progress.report)
-    _show_images(images, session)
+        images = project.build(session.unbounded("the images to be built"), progress.report, upgrade=upgrade)
+    _show_images(images, project, session)
     return 0
 
 
@@ -293,12 +298,44 @@ def _show_actions(actions: Sequence[PlannedAction], session: Session) -> int:
     return 0
 
 
-def _show_images(images: Sequence[BuiltImage], session: Session) -> None:
+def _show_images(images: Sequence[BuiltImage], project: Project, session: Session) -> None:
+    from gym_compose.compiler.sharing import users
+
+    used = users(project.deployment)
+    kinds = {image.name: image.kind for image in project.deployment.images}
     if session.call.json:
-        session.console.json([dataclasses.asdict(image) for image in images])
+        session.console.json(
+            [{**dataclasses.asdict(image), "kind": kinds.get(image.name), "used_by": list(used.get(image.name, ()))} for image in images]
+        )
         return
+    instances = [service.instance for service in project.deployment.services if service.instance is not None]
     rows: list[tuple[Any, ...]] = []
     for image in images:
         size = "" if image.own_bytes is None else f"{image.own_bytes / 1_048_576:.1f} MiB"
-        rows.append((image.name, "built" if image.built else "there", f"{image.seconds:.1f} s" if image.built else "", size))
-    session.console.table(("image", "", "time", "own size"), rows)
+        servers = _names_of(used.get(image.name, ()), len(instances))
+        rows.append((image.name, "built" if image.built else "there", f"{image.seconds:.1f} s" if image.built else "", size, servers))
+    session.console.table(("image", "", "time", "adds", "servers"), rows)
+    shipped = [image for image in images if kinds.get(image.name) != "build"]  # the compiler's image runs nowhere
+    own = [image for image in shipped if len(used.get(image.name, ())) == 1]
+    shared = [image for image in shipped if len(used.get(image.name, ())) > 1]
+    run_on = len({service.image for service in project.deployment.services if service.instance is not None and service.image})
+    session.console.err(
+        f"{_count(len(instances), 'server')} on {_count(run_on, 'image')}: "
+        f"{_size(shared)} of layers shared, {_size(own)} of one server each."
+    )
+
+
+def _names_of(instances: Sequence[str], total: int) -> str:
+    if len(instances) == total and total > 1:
+        return f"all {total}"
+    return ", ".join(instances[:_SHOWN_SERVERS]) + (
+        f" and {len(instances) - _SHOWN_SERVERS} more" if len(instances) > _SHOWN_SERVERS else ""
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(images: Sequence[BuiltImage]) -> str:
+    return f"{sum(image.own_bytes or 0 for image in images) / 1_048_576:.1f} MiB"

@@ -44,6 +44,12 @@ class Console:
         """One line of message."""
         print(text, file=self.stderr, flush=True)
 
+    def alarm(self, text: str) -> None:
+        """One line of data that is not to be overlooked: red where there is colour."""
+        from rich.text import Text
+
+        self.rich().print(Text(text, style="bold red"), soft_wrap=True)
+
     def json(self, value: Any) -> None:
         print(json.dumps(value, indent=2, ensure_ascii=False, default=str), file=self.stdout, flush=True)
 

@@ -1,4 +1,5 @@
-"""What is shown while rollouts are collected: a bar on a terminal, plain lines elsewhere; and the table at the end."""
+"""What is shown while rollouts are collected: a bar on a terminal, plain lines elsewhere, the events themselves with ``--json``; and the
+table at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from gym_compose.cli.console import Console
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.console import RenderableType
+    from rich.live import Live
 
     from gym_compose.wire.run import RunFailed, RunProgress, RunSummary, RunWarning
 
@@ -23,18 +25,39 @@ class RunDisplay(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None: ...
 
 
+_REFRESH_PER_SECOND = 4
+_BAR_WIDTH = 40
+
+
 def describe(event: RunProgress) -> str:
-    """``12/100 done, 3.4/s, ETA 0:26, reward 0.71, 2 failed (agent_run_error 2)``."""
+    """``12/100 done, 3.4/s, ETA 0:26, 64 in flight, 24 queued, reward 0.710, 2 failed (agent_run_error 2)``."""
     counts = event.counts
     parts = [f"{counts.completed + counts.failed}/{counts.requested} done", f"{event.rate:.1f}/s"]
     if event.eta_seconds is not None:
         parts.append(f"ETA {duration(event.eta_seconds)}")
-    if event.mean_reward is not None:
-        parts.append(f"reward {event.mean_reward:.3f}")
+    parts.extend(_beside(event))
     if counts.failed:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(event.failures.items()))
-        parts.append(f"{counts.failed} failed" + (f" ({kinds})" if kinds else ""))
+        parts.append(f"{counts.failed} failed" + (f" ({_classes(event)})" if event.failures else ""))
     return ", ".join(parts)
+
+
+def queued(event: RunProgress) -> int:
+    """Rollouts that were not sent yet."""
+    return max(0, event.counts.unresolved - event.in_flight)
+
+
+def _beside(event: RunProgress) -> list[str]:
+    parts = [f"{event.in_flight} in flight", f"{queued(event)} queued"] if event.in_flight or queued(event) else []
+    return [*parts, *([] if event.mean_reward is None else [f"reward {event.mean_reward:.3f}"])]
+
+
+def _classes(event: RunProgress) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(event.failures.items(), key=lambda item: (-item[1], item[0])))
+
+
+def told(event: RunWarning) -> str:
+    """A warning or a note as a line."""
+    return f"Warning: {event.text}" if event.level == "warning" else event.text
 
 
 def duration(seconds: float) -> str:
@@ -54,7 +77,7 @@ class PlainRun:
 
     def __call__(self, event: RunProgress | RunWarning | RunSummary | RunFailed) -> None:
         if event.event == "warning":
-            self._console.err(f"Warning: {event.text}")
+            self._console.err(told(event))
         elif event.event == "progress":
             done = event.counts.completed + event.counts.failed == event.counts.requested
             if self._shown_at is None or done or event.elapsed_seconds - self._shown_at >= self._interval:
@@ -69,38 +92,75 @@ class PlainRun:
 
 
 class BarRun:
-    """A progress bar on stderr."""
+    """On stderr: a bar with rate and time left, a line of what is under way and how it went, a line of failures by class."""
 
     def __init__(self, console: Console) -> None:
         self._rich = console.rich(console.stderr)
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._live: Live | None = None
 
     def __call__(self, event: RunProgress | RunWarning | RunSummary | RunFailed) -> None:
-        if self._progress is None:
+        if self._live is None:
             return
         if event.event == "warning":
-            self._progress.console.print(f"Warning: {event.text}")
+            self._live.console.print(told(event), markup=False)
         elif event.event == "progress":
-            counts = event.counts
-            if self._task is None:
-                self._task = self._progress.add_task("", total=counts.requested)
-            done = counts.completed + counts.failed
-            self._progress.update(self._task, total=counts.requested, completed=done, description=describe(event))
+            self._live.update(self._drawn(event))
 
     def __enter__(self) -> BarRun:
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.live import Live
 
-        self._progress = Progress(BarColumn(), TextColumn("{task.description}", markup=False), console=self._rich)
-        self._progress.__enter__()
+        self._live = Live(console=self._rich, refresh_per_second=_REFRESH_PER_SECOND)
+        self._live.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.__exit__(kind, error, traceback)
+        if self._live is not None:
+            self._live.__exit__(kind, error, traceback)
+
+    def _drawn(self, event: RunProgress) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        counts = event.counts
+        done = counts.completed + counts.failed
+        left = "" if event.eta_seconds is None else f"ETA {duration(event.eta_seconds)}"
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(1, counts.requested), completed=done, width=_BAR_WIDTH),
+            Text(f"{done:,}/{counts.requested:,}"),
+            Text(f"{event.rate:.1f}/s"),
+            Text(left),
+            Text(duration(event.elapsed_seconds), style="dim"),
+        )
+        lines: list[RenderableType] = [bar, Text(", ".join(_beside(event)))]
+        if counts.failed:
+            lines.append(Text(f"{counts.failed} failed: {_classes(event)}", style="red"))
+        return Group(*lines)
 
 
-def run_display(console: Console, interval: float) -> RunDisplay:
+class JsonRun:
+    """Each event as one line of JSON on stderr; stdout stays for the summary."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, event: RunProgress | RunWarning | RunSummary | RunFailed) -> None:
+        if event.event != "finished":  # that is the summary
+            self._console.err(event.model_dump_json())
+
+    def __enter__(self) -> JsonRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        return None
+
+
+def run_display(console: Console, interval: float, *, json: bool = False) -> RunDisplay:
+    """The display for these streams: the events with ``json``, else a bar on a terminal and a line each ``interval`` seconds elsewhere."""
+    if json:
+        return JsonRun(console)
     return BarRun(console) if console.interactive else PlainRun(console, interval)
 
 
@@ -119,7 +179,8 @@ def show_summary(summary: RunSummary, console: Console, *, json: bool) -> None:
         )
         for group in summary.groups
     ]
-    console.table(("environment server", "taskset or agent", "rollouts", "failed", "mean reward"), rows, title=f"run {summary.run_id}")
+    if rows:
+        console.table(("environment server", "taskset or agent", "rollouts", "failed", "mean reward"), rows, title=f"run {summary.run_id}")
     counts = summary.counts
     reward = "none" if summary.mean_reward is None else f"{summary.mean_reward:.4f}"
     console.out(

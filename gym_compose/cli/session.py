@@ -41,6 +41,11 @@ class Session:
         name = getattr(self.call.args, "project", None)
         return None if name is None else str(name)
 
+    @property
+    def publish(self) -> tuple[str, ...]:
+        """``--publish``, for commands that have it."""
+        return tuple(getattr(self.call.args, "publish", ()))
+
     def unbounded(self, purpose: str) -> Deadline:
         """No bound of its own: each step below has one, from the settings or from the config."""
         return Deadline.after(None, purpose)
@@ -86,6 +91,7 @@ class Session:
             environ=self.call.environ,
             settings=self.settings,
             name=self.project_name,
+            publish=self.publish,
         )
         require_instances(project.config)
         for warning in dict.fromkeys((*project.config.warnings, *project.deployment.warnings)):

@@ -58,3 +58,14 @@ def _file_digest(path: Path) -> str:
     except OSError as error:
         raise PrerequisiteError(f"cannot read: {error.strerror or error}", where=str(path), hint="Mend its rights.") from error
     return digest.hexdigest()
+
+
+def read_locks(directory: Path) -> dict[str, str]:
+    """Name to text of every lock in ``directory``. Raises PrerequisiteError for one that cannot be read."""
+    found = {}
+    for file in sorted(directory.glob("*.txt")):
+        try:
+            found[file.stem] = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PrerequisiteError(f"cannot read: {error}", where=str(file), hint="Mend it, or delete it: it is made anew.") from error
+    return found

@@ -25,14 +25,18 @@ from gym_compose.compiler.fragments import Fragments, parse_fragments
 from gym_compose.compiler.head import head_document, head_secret
 from gym_compose.compiler.hostfiles import Sources, dataset_inputs, mount_files
 from gym_compose.compiler.images import ImageSet, ServerBuild, plan_images
-from gym_compose.compiler.networks import has_egress, published, used_networks
+from gym_compose.compiler.networks import exposure, has_egress, published, used_networks
 from gym_compose.compiler.options import CompileOptions
+from gym_compose.compiler.own_image import own_notes
 from gym_compose.compiler.peer_images import LOWEST_PYTHON
 from gym_compose.compiler.peer_service import PeerService
 from gym_compose.compiler.places import python_path, server_directory
-from gym_compose.compiler.services import driver_service, head_service, relay_service, server_service
+from gym_compose.compiler.ray import ADDRESS_KEY, RayPlan, plan_ray
+from gym_compose.compiler.services import driver_service, head_service, ray_service, relay_service, server_service
 from gym_compose.compiler.slices import slice_config, slice_digest
 from gym_compose.compiler.slug import InstanceNames, assign_names
+from gym_compose.compiler.trees import tree_note, tree_warnings
+from gym_compose.compiler.workers import PATIENCE_KEY, check_workers, worker_count
 from gym_compose.config.model import ClassFlags, GymConfig, KeyPath, NemoGymTree, ServerInstance, ServerSource
 from gym_compose.wire.names import EXTENSION_KEY, SERVER_TYPES
 from gym_compose.wire.slice import PublicSlice, SecretSlice
@@ -54,6 +58,7 @@ class _Plan:
     images: ImageSet
     published: frozenset[str]
     all_native: bool
+    ray: RayPlan
 
     def source(self, instance: ServerInstance) -> ServerSource | None:
         return self.sources.get((instance.server_type, instance.implementation))
@@ -101,6 +106,7 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
         images=images,
         published=published(config, extension, options.publish) if docker else frozenset(),
         all_native=len(own) == len(config.instances) and all(source.runtime == "native" for source in _used(config, sources)),
+        ray=_ray(config, sources, extension, images, names) if docker else RayPlan(),
     )
     servers: list[Service] = []
     secret_names: list[tuple[str, tuple[str, ...]]] = []
@@ -108,21 +114,37 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
         service, visible = _server(plan, instance)
         servers.append(service)
         secret_names.append((instance.name, visible))
+    document = addressed.document
+    if plan.ray.clusters:
+        # The peer's start command writes the address that its servers connect to into the config that the head gives out.
+        document = {**document, ADDRESS_KEY: plan.ray.clusters[0].address}
     directories = {service.instance: service.slice.server_dir for service in servers if service.instance and service.slice}
-    document = head_document(config, addressed.document, plan.secrets, addresses, directories, options)
+    head_config = head_document(config, document, plan.secrets, addresses, directories, options)
     secret = head_secret(addressed.document, plan.secrets, reveal=extension.head_secrets)
-    probes = bool(document.endpoints) and document.model_endpoint_readiness_timeout_seconds > 0
+    probes = bool(head_config.endpoints) and head_config.model_endpoint_readiness_timeout_seconds > 0
     head = head_service(
         images.controller,
-        doc.digest(doc.canonical([document.model_dump(mode="json"), secret.model_dump(mode="json")])),
+        doc.digest(doc.canonical([head_config.model_dump(mode="json"), secret.model_dump(mode="json")])),
         options,
         fragments,
         egress=probes,
         host_gateway=bool(addressed.host_urls),
         reveal=extension.head_secrets,
+        publish_address=extension.publish.address,
     )
     relay = (relay_service(relayed, images.native, options, fragments),) if relayed else ()
-    services = (head, *relay, *servers, *((driver_service(images.controller, options, fragments),) if docker else ()))
+    rays = [
+        ray_service(
+            cluster,
+            [found for name in cluster.instances if (found := plan.source(config.instance(name))) is not None],
+            cluster.image,
+            options,
+            extension,
+            fragments,
+        )
+        for cluster in plan.ray.clusters
+    ]
+    services = (head, *relay, *rays, *servers, *((driver_service(images.controller, options, fragments),) if docker else ()))
     return Deployment(
         project=options.project,
         version=options.version,
@@ -130,12 +152,12 @@ def compile(config: GymConfig, sources: Sources, options: CompileOptions) -> Dep
         services=services,
         images=images.images,
         networks=used_networks((attachment for service in services for attachment in service.attachments), fragments.networks),
-        head=document,
+        head=head_config,
         head_secret=secret,
         head_port=options.head_port,
         secrets=tuple(secret_names),
         datasets=datasets,
-        warnings=config.warnings,
+        warnings=(*config.warnings, *exposure(services), *tree_warnings(_used(config, sources))),
         notes=(*addressed.notes, *images.notes, *_notes(plan, servers)),
     )
 
@@ -194,11 +216,9 @@ def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extens
             f"there is no directory {within} in any search root",
             f"Make it, name a tree that has it with --search-dir, or name an image with compose: servers: {instance.name}: {{image: …}}.",
         )
-    if source.runtime == "dockerfile":
+    if source.runtime == "dockerfile" and options.target == "process":
         raise SourceError(
-            instance.name,
-            f"{within} has a Dockerfile of its own, and this version of gym_compose does not build it",
-            f"Build {source.directory} and name the image with compose: servers: {instance.name}: {{image: …}}.",
+            instance.name, f"{within} has a Dockerfile of its own, which the process engine does not build", "Use --engine docker."
         )
     if source.runtime == "nemo-gym" and options.target == "process":
         raise SourceError(
@@ -208,14 +228,12 @@ def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extens
         )
     if isabs(instance.entrypoint):
         raise SourceError(instance.name, f"its entrypoint {instance.entrypoint} is an absolute path", f"Give it relative to {within}.")
-    workers = instance.block.get("num_workers")
-    flags = _flags(instance, source)
-    if isinstance(workers, int) and workers > 1 and not flags.multi_worker:
-        raise SourceError(
-            instance.name,
-            f"num_workers is {workers}, but {within}/{instance.entrypoint} exposes no app to worker processes",
-            "Set num_workers to 1, or add the `elif is_nemo_gym_fastapi_entrypoint(__file__):` branch to it.",
-        )
+    if source.runtime == "dockerfile":
+        return
+    flags = {
+        other.name: _flags(other, found) for other in config.instances if (found := sources.get((other.server_type, other.implementation)))
+    }
+    check_workers(instance, config, flags, extension.server(instance.name))
 
 
 def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, ...]]:
@@ -239,7 +257,13 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
         **(plan.fragments.closed_environment if docker and not egress else {}),
         **(peer.environment if peer is not None else {}),
     }
-    cut = slice_config(plan.config, instance, document, plan.secrets, chosen, environment)
+    if peer is not None and worker_count(instance) > 1:
+        document.setdefault(PATIENCE_KEY, plan.fragments.nemo_gym.worker_start_seconds)
+    document.pop(ADDRESS_KEY, None)
+    ray_address = plan.ray.address(instance.name)
+    if ray_address is not None:
+        document[ADDRESS_KEY] = ray_address
+    cut = slice_config(plan.config, instance, document, plan.secrets, chosen, environment, strict=plan.extension.strict)
     public = PublicSlice(
         gym_compose=options.version,
         instance=instance.name,
@@ -252,6 +276,7 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
         config=cut.config,
         environment=cut.environment,
         ray=plan.extension.ray,
+        withheld=cut.withheld if peer is not None else (),
     )
     secret = SecretSlice(
         values=cut.values, environment=cut.secret_environment, session_key=options.session_key if plan.all_native else None
@@ -282,7 +307,18 @@ def _peer(plan: _Plan, instance: ServerInstance, source: ServerSource | None) ->
         return None
     if plan.extension.server(instance.name).image is not None:
         return None
-    return PeerService.of(source, _flags(instance, source), plan.extension.ray, plan.options, plan.fragments)
+    return PeerService.of(instance.name, source, plan.ray, plan.options, plan.fragments)
+
+
+def _ray(config: GymConfig, sources: Sources, extension: Extension, images: ImageSet, names: Mapping[str, InstanceNames]) -> RayPlan:
+    flags = {
+        instance.name: _flags(instance, source)
+        for instance in config.instances
+        if (source := sources.get((instance.server_type, instance.implementation))) is not None
+        and source.runtime == "nemo-gym"
+        and extension.server(instance.name).image is None
+    }
+    return plan_ray(flags, extension.ray, config.resolved.get(ADDRESS_KEY), images.by_instance, names)
 
 
 def _references(plan: _Plan, instance: ServerInstance) -> tuple[str, ...]:
@@ -301,10 +337,13 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
     )
     for instance, service in zip(plan.config.instances, servers, strict=True):
         source = plan.source(instance)
-        if source is not None and source.shadowed:
-            notes.append((instance.name, f"{source.directory} is used, not {', '.join(source.shadowed)}"))
+        tree = tree_note(source) if source is not None else None
+        if tree is not None:
+            notes.append((instance.name, tree))
         peer = _peer(plan, instance, source)
         notes.extend((instance.name, note) for note in (peer.notes if peer is not None else ()))
+        if service.own_command and service.secret is not None:
+            notes.extend((instance.name, note) for note in own_notes(service.secret, dict(service.environment)))
         if service.writable:
             notes.append((instance.name, "its root file system is writable"))
         if not service.closed:
@@ -314,12 +353,15 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
                 notes.append(
                     (instance.name, f"{dotted(path)} names an address outside, and the server has no way out (egress: true gives it one)")
                 )
-    tree = plan.options.nemo_gym
-    if tree is not None and any(source.runtime == "nemo-gym" for source in _used(plan.config, plan.sources)):
-        kind = "the checkout in " + tree.directory if tree.form == "checkout" else f"release {tree.version}"
-        minor = ".".join(tree.python.split(".")[:2])
+    used = plan.options.nemo_gym
+    if used is not None and any(source.runtime == "nemo-gym" for source in _used(plan.config, plan.sources)):
+        kind = "the checkout in " + used.directory if used.form == "checkout" else f"release {used.version}"
+        minor = ".".join(used.python.split(".")[:2])
         notes.append(
-            ("", f"NeMo Gym: {kind}; it asks for Python {tree.python} and is installed on the base's {minor}, whatever its last number is")
+            (
+                "",
+                f"NeMo Gym: {kind}; it asks for Python {used.python} and is installed on the base's {minor}, whatever its last number is",
+            )
         )
     if plan.options.target == "process" and EXTENSION_KEY in plan.config.resolved:
         notes.append(("", "the process engine applies no networks, limits, mounts or images of the compose key"))

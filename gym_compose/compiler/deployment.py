@@ -29,6 +29,15 @@ class ContextFile:
 
 
 @dataclass(frozen=True)
+class Requested:
+    """One requirement line: which instance asks, and where it stands (``/dir/requirements.txt:3``)."""
+
+    instance: str
+    place: str
+    line: str
+
+
+@dataclass(frozen=True)
 class Image:
     """An image, known by content: ``name`` is ``gym-compose/<slug>:<first 12 of key>``, ``key`` the digest of ``inputs``.
 
@@ -47,6 +56,20 @@ class Image:
     """Its build goes to package indexes: gets the CA bundle as secret ``ca`` and the index variables of the caller's environment."""
     build_args: tuple[tuple[str, str], ...] = ()
     """Names of parent images by build argument, and further arguments."""
+
+    requested: tuple[Requested, ...] = ()
+    """Whose requirement lines it installs: for the message when that fails. Not in the key."""
+    lock_name: str = ""
+    """The file of ``.gym/requirements.lock`` (without ``.txt``) that keeps what was chosen; empty where nothing is resolved."""
+    lock: str | None = None
+    """Its text, when there is one: the build then installs exactly that."""
+    renew: bool = False
+    """Resolve anew although it is there and locked (``gym compose build --upgrade``)."""
+
+    @property
+    def is_built(self) -> bool:
+        """Made from a Dockerfile: one of ours, or a server's own among its context's files."""
+        return self.dockerfile is not None or any(file.path == "Dockerfile" for file in self.context)
 
 
 @dataclass(frozen=True)
@@ -121,6 +144,8 @@ class Service:
     port: int = 0
     references: tuple[str, ...] = ()
     """Services that this one's config references directly; may hold cycles, orders nothing."""
+    own_command: bool = False
+    """The image says what runs and which signal stops it (``image:``, or a Dockerfile of the server's own)."""
     pull: bool = False
     """The image comes from a registry when it is not here (``compose: servers: NAME: {image: …}``)."""
 

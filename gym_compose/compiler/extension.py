@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from gym_compose.compiler.addresses import LOOPBACK
 from gym_compose.compiler.errors import ExtensionError
 from gym_compose.wire.suggestions import close_or_all
 
@@ -49,6 +51,16 @@ def _variable(value: Any) -> Any:
     return value
 
 
+def _host_address(value: str) -> str:
+    try:
+        address = IPv4Address(value)
+    except ValueError:
+        raise ValueError("not an IPv4 address of this host, such as 10.0.0.5") from None
+    if address.is_unspecified:
+        raise ValueError("no address that others could be told: give that of the interface by which they come")
+    return str(address)
+
+
 Memory = Annotated[str, BeforeValidator(_memory)]
 Cpus = Annotated[str, BeforeValidator(_cpus)]
 Variable = Annotated[str, BeforeValidator(_variable)]
@@ -87,6 +99,10 @@ class ServerOptions(DefaultOptions):
     gpus: Annotated[int, Field(gt=0)] | None = None
     image: str | None = Field(default=None, min_length=1)
     writable: bool = False
+    stateless: bool = False
+    """No request needs an earlier one, whatever its code looks like: several workers may share the sessions."""
+    idempotent_episodes: bool = False
+    """Of an environment server: a second ``POST /run`` of one episode id does no harm, so the driver may send it again."""
     mounts: tuple[MountOptions, ...] = ()
     apt: tuple[DebianPackage, ...] = ()
     """Debian packages that the server's image has, below its Python requirements."""
@@ -94,10 +110,32 @@ class ServerOptions(DefaultOptions):
     """Setup steps (bash), run as root in the server's directory while its image is built."""
 
 
+class RayOptions(DefaultOptions):
+    """For the Ray services. ``egress``: tasks have a way out; off, as every server of the deployment can send tasks there."""
+
+    egress: bool = False
+    gpus: Annotated[int, Field(gt=0)] | None = None
+
+
 class NemoGymOptions(_Model):
     """Which NeMo Gym servers of the nemo-gym runtime run on, where no tree of the user's says it."""
 
     version: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.!+_-]*$")] | None = None
+
+
+class PublishOptions(_Model):
+    """``servers`` have a port on the host: instance names, or ``environment`` for every environment server. ``address`` is where they and
+    the head server have it: 127.0.0.1, or an address of this host that others reach. Nobody is asked for a password there."""
+
+    servers: tuple[str, ...] = ()
+    address: Annotated[str, AfterValidator(_host_address)] = LOOPBACK
+
+
+def _publish(value: Any) -> Any:
+    return {"servers": value} if isinstance(value, list | tuple) else value
+
+
+Published = Annotated[PublishOptions, BeforeValidator(_publish)]
 
 
 class Extension(_Model):
@@ -114,8 +152,11 @@ class Extension(_Model):
     nemo_gym: NemoGymOptions = NemoGymOptions()
     ray: Literal["off", "peer"] = "off"
     """What a server class that leaves ``ray_enabled`` undeclared gets."""
-    publish: tuple[str, ...] = ()
-    """Servers with a port on 127.0.0.1 of the host: instance names, or ``environment`` for every environment server."""
+    ray_service: RayOptions = RayOptions()
+    strict: bool = False
+    """The peer's behaviour wherever docs/differences.md names one of ours."""
+    publish: Published = PublishOptions()
+    """Servers with a port on the host; a plain list is ``{servers: [...]}``."""
 
     def server(self, instance: str) -> ServerOptions:
         return self.servers.get(instance, ServerOptions())
@@ -134,7 +175,7 @@ def parse_extension(value: Mapping[str, Any], instances: Iterable[str]) -> Exten
     for name in extension.servers:
         if name not in names:
             raise ExtensionError(("servers", name), "there is no server instance of this name", hint=close_or_all(name, names))
-    for name in extension.publish:
+    for name in extension.publish.servers:
         if name != PUBLISH_ENVIRONMENT and name not in names:
             raise ExtensionError(
                 ("publish",), f"there is no server instance {name!r}", hint=close_or_all(name, names | {PUBLISH_ENVIRONMENT})
@@ -173,6 +214,10 @@ def _siblings(path: tuple[str | int, ...]) -> Iterable[str]:
     model: type[BaseModel] = Extension
     if path[:1] == ("defaults",):
         model = DefaultOptions
+    elif path[:1] == ("ray_service",):
+        model = RayOptions
+    elif path[:1] == ("publish",):
+        model = PublishOptions
     elif path[:1] == ("servers",):
         model = MountOptions if "mounts" in path else ServerOptions
     return model.model_fields

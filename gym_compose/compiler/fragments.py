@@ -24,27 +24,40 @@ class Limits:
 
 @dataclass(frozen=True)
 class PeerFragment:
-    """What services of the nemo-gym runtime get besides; ``ray`` those whose class asks for Ray."""
+    """What services of the nemo-gym runtime get besides; ``ray`` is the service that those have whose class asks for Ray."""
 
     writable_directories: tuple[str, ...]
     environment: Mapping[str, str]
     least_memory: str
     least_stop_grace_seconds: float
-    ray_limits: Limits
+    worker_start_seconds: int
+    ray_memory: str
+    ray_pids_limit: int
+    ray_task_cpus: int
     ray_shm_size: str
     ray_environment: Mapping[str, str]
+    """What its users need too."""
+    ray_service_environment: Mapping[str, str]
+    ray_command: tuple[str, ...]
+    ray_health: Mapping[str, Any]
 
     @classmethod
-    def of(cls, value: Mapping[str, Any], cpus: str) -> PeerFragment:
+    def of(cls, value: Mapping[str, Any]) -> PeerFragment:
         ray = value["ray"]
         return cls(
             writable_directories=tuple(value["writable_directories"]),
             environment=value["environment"],
             least_memory=value["least_memory"],
             least_stop_grace_seconds=float(value["least_stop_grace_seconds"]),
-            ray_limits=Limits(ray["memory"], cpus, ray["pids_limit"]),
+            worker_start_seconds=int(value["worker_start_seconds"]),
+            ray_memory=ray["memory"],
+            ray_pids_limit=ray["pids_limit"],
+            ray_task_cpus=ray["task_cpus"],
             ray_shm_size=ray["shm_size"],
             ray_environment=ray["environment"],
+            ray_service_environment=ray["service_environment"],
+            ray_command=tuple(ray["command"]),
+            ray_health=ray["health"],
         )
 
 
@@ -88,7 +101,7 @@ def parse_fragments(texts: Mapping[str, str]) -> Fragments:
             closed_dns=tuple(parsed["closed"]["dns_opt"]),
             closed_environment=parsed["closed"]["environment"],
             health=parsed["health"],
-            nemo_gym=PeerFragment.of(parsed["nemo_gym"], parsed["limits"]["server"]["cpus"]),
+            nemo_gym=PeerFragment.of(parsed["nemo_gym"]),
         )
     except (KeyError, TypeError) as error:
         raise CompileError(f"a fragment lacks or misnames a key: {error}", where="compose/") from None

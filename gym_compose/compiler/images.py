@@ -6,26 +6,29 @@
     packages or requirements ── server (gym_compose as in native, then the server's files)
 
 ``packages`` (the pinned packages without gym_compose) stands apart so that another gym_compose costs neither a compiler nor a wheel.
-Servers written for NeMo Gym have a family of their own (``peer_images``). Where ``compose: servers: NAME: {apt: …}`` asks for Debian
-packages, they are a layer below the requirements; its ``run`` steps are one above the server's files.
+Servers written for NeMo Gym have a family of their own (``peer_images``); one with a Dockerfile of its own is built from that. Where
+``compose: servers: NAME: {apt: …}`` asks for Debian packages, they are a layer below the requirements; its ``run`` steps are one above
+the server's files.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from posixpath import join, relpath
 
 import orjson
 
-from gym_compose.compiler.deployment import ContextFile, Image, ImageKind
+from gym_compose.compiler.deployment import ContextFile, Image, ImageKind, Requested
 from gym_compose.compiler.errors import CompileError, SourceError
 from gym_compose.compiler.extension import ServerOptions
+from gym_compose.compiler.locks import LOCK_DIRECTORY, with_lock
 from gym_compose.compiler.options import BASE_SOURCES, CompileOptions
+from gym_compose.compiler.own_image import BASE_ARGUMENT, NATIVE_ARGUMENT, NEMO_GYM_ARGUMENT
 from gym_compose.compiler.peer_images import PeerRuntime, is_of_tree
 from gym_compose.compiler.places import server_directory
-from gym_compose.compiler.recipe import asset, file_inputs, given, make_image, text_digest, text_lines
+from gym_compose.compiler.recipe import asset, file_inputs, given, installer, make_image, text_digest, text_lines
 from gym_compose.compiler.slug import repository
 from gym_compose.config.model import ServerSource
 
@@ -92,7 +95,7 @@ def requirement_set(instance: str, source: ServerSource) -> tuple[str, ...]:
         if _UNPORTABLE.match(line):
             raise SourceError(
                 instance,
-                f"the requirement {line!r} in {source.directory} needs a file or an option that an image build does not have",
+                f"the requirement {line!r} in {source.place(line)} needs a file or an option that an image build does not have",
                 "Name a package of an index (name==version), or a URL.",
             )
     return tuple(lines)
@@ -118,7 +121,8 @@ class _Images:
         by_instance = {build.instance: self._image(build).name for build in self.builds}
         for reference in dict.fromkeys(external):
             self._add(make_image("external", reference, (("reference", reference),), name=reference))
-        return ImageSet(tuple(self.found.values()), controller.name, self.native.name, by_instance, tuple(self.notes))
+        images = tuple(self.found.values())
+        return ImageSet(images, controller.name, self.native.name, by_instance, (*self.notes, *_lock_notes(images)))
 
     def _add(self, image: Image) -> Image:
         return self.found.setdefault(image.name, image)
@@ -127,14 +131,40 @@ class _Images:
         return self._add(_build(self.packages, self.options))
 
     def _image(self, build: ServerBuild) -> Image:
+        if build.source.runtime == "dockerfile":
+            return self._own(build)
         image = self._peer(build) if build.source.runtime == "nemo-gym" else self._native(build)
         return self._add(_prepared(build, image, self.options)) if build.options.run else image
+
+    def _own(self, build: ServerBuild) -> Image:
+        """From the server's own Dockerfile, with the images of ours that it asks for as build arguments."""
+        source, options = build.source, build.options
+        for key, given_there in (("apt", options.apt), ("run", options.run)):
+            if given_there:
+                raise SourceError(
+                    build.instance,
+                    f"compose.servers.{build.instance}.{key} is for images of ours, and {source.directory} has a Dockerfile of its own",
+                    "Write the step into the Dockerfile.",
+                )
+        ours: dict[str, Callable[[], Image]] = {
+            BASE_ARGUMENT: lambda: self.base,
+            NATIVE_ARGUMENT: lambda: self.native,
+            NEMO_GYM_ARGUMENT: lambda: self._add(self._runtime(build).shared(self._runtime(build).packages)),
+        }
+        parents = tuple((name, ours[name]()) for name in source.build_arguments if name in ours)
+        files = tuple(
+            ContextFile(file.path, file.sha256, join(source.directory, file.path), executable=file.executable)
+            for file in sorted(source.files, key=lambda file: file.path)
+        )
+        inputs = (("directory", build.server_directory), *((name, parent.key) for name, parent in parents), *file_inputs(files))
+        return self._add(make_image("server", repository(source.implementation), inputs, context=files, parents=parents, network=True))
 
     def _native(self, build: ServerBuild) -> Image:
         parent = self._system(build, self.packages)
         lines = requirement_set(build.instance, build.source)
         if lines:
-            parent = self._add(_requirements(lines, parent, self._build_image(), self.options))
+            image = _requirements(lines, parent, self._build_image(), self.options)
+            parent = self._add(replace(image, requested=self._requested(lambda other: self._native_lines(other) == lines)))
         return self._add(_server(build.source, parent, self.native, self.options, self.apart))
 
     def _peer(self, build: ServerBuild) -> Image:
@@ -143,20 +173,28 @@ class _Images:
         needs, notes = runtime.needs(build.instance, source)
         self.notes.extend((build.instance, note) for note in notes)
         parent = self._system(build, runtime.packages)
-        asked_by = self._askers(needs, runtime)
-        for image in runtime.parents(needs, source, asked_by, parent):
-            parent = self._add(image)
+        requested = self._requested(
+            lambda other: other.source.runtime == "nemo-gym" and runtime.needs(other.instance, other.source)[0] == needs
+        )
+        for image in runtime.parents(needs, source, parent):
+            parent = self._add(replace(image, requested=requested))
         if source.origin == "wheel" or is_of_tree(source, runtime.tree):
             return self._add(runtime.shared(parent))
         if runtime.tree.form == "checkout":  # a server of the user's own beside a checkout: it may import from it
             parent = self._add(runtime.shared(parent))
         return self._add(_server(source, parent, self.native, self.options, self.apart))
 
-    def _askers(self, needs: object, runtime: PeerRuntime) -> tuple[str, ...]:
-        """Requirement files of all servers with the same needs: for the message when they cannot be met."""
-        peers = (build for build in self.builds if build.source.runtime == "nemo-gym")
+    @staticmethod
+    def _native_lines(build: ServerBuild) -> tuple[str, ...]:
+        return requirement_set(build.instance, build.source) if build.source.runtime == "native" else ()
+
+    def _requested(self, same: Callable[[ServerBuild], bool]) -> tuple[Requested, ...]:
+        """The lines of all servers with the same needs, and where they stand: for the message when they cannot be met."""
         return tuple(
-            f"{build.instance}: {build.source.directory}" for build in peers if runtime.needs(build.instance, build.source)[0] == needs
+            Requested(build.instance, build.source.place(line), line)
+            for build in self.builds
+            if same(build)
+            for line in (*build.source.requirement_lines, *build.source.overrides)
         )
 
     def _runtime(self, build: ServerBuild) -> PeerRuntime:
@@ -189,6 +227,19 @@ class _Images:
                 network=True,
             )
         )
+
+
+def _lock_notes(images: Iterable[Image]) -> Iterator[tuple[str, str]]:
+    """Whether the versions of each set of requirements are settled."""
+    for image in images:
+        if not image.lock_name:
+            continue
+        file = f".gym/{LOCK_DIRECTORY}/{image.lock_name}.txt"
+        for instance in dict.fromkeys(asked.instance for asked in image.requested) or ("",):
+            if image.lock is not None:
+                yield instance, f"its packages are locked by {file}"
+            else:
+                yield instance, f"its packages are not locked: the next build chooses versions and keeps them in {file}"
 
 
 def _requirement_sets(builds: Iterable[ServerBuild]) -> ImageSet:
@@ -242,10 +293,21 @@ def _build(packages: Image, options: CompileOptions) -> Image:
 
 def _requirements(lines: tuple[str, ...], packages: Image, build: Image, options: CompileOptions) -> Image:
     dockerfile = asset(options.assets, "images/requirements/Dockerfile")
-    context = (given("requirements.txt", text_lines(lines)),)
-    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", text_digest(dockerfile)), ("requirements", "\n".join(lines)))
-    parents = (("PACKAGES", packages), ("BUILD", build))
-    return make_image("requirements", "requirements", inputs, dockerfile=dockerfile, context=context, parents=parents, network=True)
+    scripts = installer(options.assets)
+    asked = ("requirements", "\n".join(lines))
+    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", text_digest(dockerfile)), *file_inputs(scripts), asked)
+    image = make_image(
+        "requirements",
+        "requirements",
+        inputs,
+        dockerfile=dockerfile,
+        context=(*scripts, given("requirements.txt", text_lines(lines)), given("overrides.txt", "")),
+        parents=(("PARENT", packages), ("BUILD", build)),
+        network=True,
+    )
+    below = text_digest(asset(options.assets, "images/native/requirements.txt"))
+    decides = (("base", options.base_image), ("packages", below), asked)
+    return with_lock(image, "requirements", decides, options.locks, upgrade=options.upgrade)
 
 
 def _server(source: ServerSource, parent: Image, native: Image, options: CompileOptions, apart: frozenset[str]) -> Image:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
-from gym_compose.compiler.deployment import Attachment, Network
+from gym_compose.compiler.deployment import Attachment, Network, Service
 from gym_compose.compiler.extension import PUBLISH_ENVIRONMENT, Extension
 from gym_compose.config.model import GymConfig, KeyPath, ServerInstance, ServerSource
 
@@ -29,11 +30,24 @@ def has_egress(instance: ServerInstance, source: ServerSource | None, extension:
 
 def published(config: GymConfig, extension: Extension, further: Iterable[str]) -> frozenset[str]:
     """Names of the instances with a port on the host."""
-    chosen = {*extension.publish, *further}
+    chosen = {*extension.publish.servers, *further}
     names = {instance.name for instance in config.instances if instance.name in chosen}
     if PUBLISH_ENVIRONMENT in chosen:
         names.update(instance.name for instance in config.instances if instance.server_type == "environment_servers")
     return frozenset(names)
+
+
+def exposure(services: Iterable[Service]) -> tuple[str, ...]:
+    """A warning for each address, other than loopback, at which ports of ``services`` are published."""
+    found: dict[str, list[str]] = {}
+    for service in services:
+        for port in service.ports:
+            if not ip_address(port.host_address).is_loopback:
+                found.setdefault(port.host_address, []).append(service.instance or service.name)
+    return tuple(
+        f"published on {address}: {', '.join(names)}. Whoever reaches this address can call them, no password is asked for"
+        for address, names in found.items()
+    )
 
 
 def attach(alias: str | None, *, front: bool = False, egress: bool = False) -> tuple[Attachment, ...]:

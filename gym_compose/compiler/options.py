@@ -53,6 +53,10 @@ class CompileOptions:
     stop_grace_seconds: float = 10.0
     loopback_ports: frozenset[int] = frozenset()
     """Of the config's loopback URLs (``addresses.host_ports``), the ports where the host listens on loopback addresses alone."""
+    locks: Mapping[str, str] = field(default_factory=dict)
+    """What earlier builds chose, by lock name (``locks``)."""
+    upgrade: bool = False
+    """Leave the locks alone: every set of requirements is resolved anew."""
     nemo_gym: NemoGymTree | None = None
     """The NeMo Gym in the search roots; None where there is none, or no server of the config runs on it."""
 

@@ -10,15 +10,16 @@ packages are those of its pyproject, and its trees are a layer above the require
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from posixpath import dirname, join
 
 from gym_compose.compiler.deployment import ContextFile, Image
 from gym_compose.compiler.errors import CompileError, SourceError
+from gym_compose.compiler.locks import with_lock
 from gym_compose.compiler.options import CompileOptions
 from gym_compose.compiler.peer_lines import PeerLines, parse_lock, peer_lines
-from gym_compose.compiler.recipe import asset, file_inputs, given, make_image, text_digest, text_lines
+from gym_compose.compiler.recipe import asset, file_inputs, given, installer, make_image, text_digest, text_lines
 from gym_compose.config.model import NemoGymTree, ServerSource
 
 DIRECTORY = "images/nemo-gym"
@@ -48,10 +49,10 @@ class PeerRuntime:
         if not tree.version or any(character.isspace() or character in ";#@" for character in tree.version):
             raise CompileError(f"{tree.version!r} is no version of nemo-gym", where="compose.nemo_gym.version", hint="Write 0.7.0.")
         lock, sandbox = (_lock(options.assets, tree, name) for name in ("", "-sandbox"))
-        packages = _packages(tree, base, build, options, text_lines(f"{name}=={version}" for name, version in sorted(lock.items())))
+        packages = _packages(tree, base, build, options, _pins(lock))
         return cls(tree, base, build, native, options, packages, lock, sandbox)
 
-    def parents(self, needs: PeerLines, source: ServerSource, asked_by: Iterable[str], system: Image | None) -> tuple[Image, ...]:
+    def parents(self, needs: PeerLines, source: ServerSource, system: Image | None) -> tuple[Image, ...]:
         """The images above the packages that a server with these needs runs on, lowest first; the last one is its parent. Empty for none.
 
         ``system`` is an image with Debian packages above the packages image.
@@ -59,38 +60,40 @@ class PeerRuntime:
         images: list[Image] = []
         parent = system or self.packages
         if needs.extras == _SANDBOX and (needs.lines or needs.local):
-            parent = self._requirements(PeerLines(extras=_SANDBOX), source, asked_by, parent)
+            parent = self._requirements(PeerLines(extras=_SANDBOX), source, parent)
             images.append(parent)
         if needs:
-            images.append(self._requirements(needs, source, asked_by, parent))
+            images.append(self._requirements(needs, source, parent))
         return tuple(images)
 
-    def _requirements(self, needs: PeerLines, source: ServerSource, asked_by: Iterable[str], parent: Image) -> Image:
-        dockerfile, scripts = self._recipe("requirements")
+    def _requirements(self, needs: PeerLines, source: ServerSource, parent: Image) -> Image:
+        dockerfile, scripts = asset(self.options.assets, "images/requirements/Dockerfile"), installer(self.options.assets)
         local, local_lines = self._local(needs, source)
         itself = self._itself(needs.extras)
         lines = (*itself, *needs.lines, *local_lines)
-        inputs = (
-            ("packages", parent.key),
-            ("build", self.build.key),
-            ("Dockerfile", text_digest(dockerfile)),
-            *file_inputs(scripts),
+        asked = (
             ("python", self.tree.python),
             ("requirements", "\n".join(lines)),
             ("overrides", "\n".join(needs.overrides)),
             *file_inputs(local),
             *((("extras", ",".join(needs.extras)), *file_inputs(_project_file(self.tree))) if self.tree.form == "checkout" else ()),
         )
+        inputs = (
+            ("packages", parent.key),
+            ("build", self.build.key),
+            ("Dockerfile", text_digest(dockerfile)),
+            *file_inputs(scripts),
+            *asked,
+        )
         context = (
             *scripts,
             *local,
             given("requirements.txt", text_lines(lines)),
             given("overrides.txt", text_lines(needs.overrides)),
-            given("asked-by.txt", text_lines(sorted(set(asked_by)))),
             given("extras.txt", text_lines(needs.extras)),
             *_project_file(self.tree),
         )
-        return make_image(
+        image = make_image(
             "peer-requirements",
             "nemo-gym-requirements",
             inputs,
@@ -100,6 +103,8 @@ class PeerRuntime:
             arguments=(("NEMO_GYM_PYTHON", self.tree.python),),
             network=True,
         )
+        decides = (("base", self.options.base_image), ("packages", text_digest(_pins(self.lock))), ("version", self.tree.version), *asked)
+        return with_lock(image, "nemo-gym-requirements", decides, self.options.locks, upgrade=self.options.upgrade)
 
     def shared(self, parent: Image) -> Image:
         """What all servers of the wheel or checkout share: their parent with gym_compose's launcher, and a checkout's trees."""
@@ -149,12 +154,9 @@ class PeerRuntime:
             lines.append(f"{_LOCAL}/{within}{extras}")
         return tuple(files), tuple(lines)
 
-    def _recipe(self, name: str) -> tuple[str, tuple[ContextFile, ...]]:
-        return _recipe(self.options.assets, name)
-
 
 def _packages(tree: NemoGymTree, base: Image, build: Image, options: CompileOptions, lock: str) -> Image:
-    dockerfile, scripts = _recipe(options.assets, "packages")
+    dockerfile, scripts = asset(options.assets, f"{DIRECTORY}/packages.Dockerfile"), installer(options.assets)
     lines = ("defusedxml>=0.7.1",) if tree.form == "checkout" else (f"nemo-gym=={tree.version}", "defusedxml>=0.7.1")
     project = _project_file(tree)
     inputs = (
@@ -173,10 +175,9 @@ def _packages(tree: NemoGymTree, base: Image, build: Image, options: CompileOpti
         given("packages.txt", lock),
         given("overrides.txt", ""),
         given("extras.txt", ""),
-        given("asked-by.txt", text_lines([f"nemo-gym {tree.version}"])),
         *project,
     )
-    return make_image(
+    image = make_image(
         "peer-packages",
         "nemo-gym-packages",
         inputs,
@@ -186,6 +187,14 @@ def _packages(tree: NemoGymTree, base: Image, build: Image, options: CompileOpti
         arguments=(("NEMO_GYM_PYTHON", tree.python),),
         network=True,
     )
+    if lock:
+        return replace(image, context=(*image.context, given("lock.txt", "")))
+    decides = (("base", options.base_image), ("python", tree.python), ("requirements", "\n".join(lines)), *file_inputs(project))
+    return with_lock(image, "nemo-gym-packages", decides, options.locks, upgrade=options.upgrade)
+
+
+def _pins(lock: Mapping[str, str]) -> str:
+    return text_lines(f"{name}=={version}" for name, version in sorted(lock.items()))
 
 
 def _project_file(tree: NemoGymTree) -> tuple[ContextFile, ...]:
@@ -198,11 +207,6 @@ def _project_file(tree: NemoGymTree) -> tuple[ContextFile, ...]:
 def _lock(assets: Mapping[str, str], tree: NemoGymTree, suffix: str) -> dict[str, str]:
     """Versions of the runtime's packages, where they were settled beforehand."""
     return parse_lock(assets.get(f"{DIRECTORY}/{tree.version}{suffix}.txt", "")) if tree.form == "wheel" else {}
-
-
-def _recipe(assets: Mapping[str, str], name: str) -> tuple[str, tuple[ContextFile, ...]]:
-    scripts = (given("index.sh", asset(assets, f"{DIRECTORY}/index.sh")), given("install.sh", asset(assets, f"{DIRECTORY}/install.sh")))
-    return asset(assets, f"{DIRECTORY}/{name}.Dockerfile"), scripts
 
 
 def is_of_tree(source: ServerSource, tree: NemoGymTree) -> bool:

@@ -22,6 +22,8 @@ _UP = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\.\./")
 _REPOSITORY = re.compile(r"(?:^|@\s*|\s)(?:hg|svn|bzr)\+")
 _GIT = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?git\+\S+")
 """A git URL by itself. The build image has git; nothing that runs has."""
+_ARCHIVE = re.compile(r"https?://\S+(?:\.whl|\.tar\.gz|\.zip)(?:#\S+)?")
+"""A wheel or source archive by its URL alone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
         if found:
             local.add((found["path"], found["extras"] or ""))
             continue
-        if _GIT.fullmatch(line):
+        if _GIT.fullmatch(line) or _ARCHIVE.fullmatch(line):
             lines.add(line)
             continue
         requirement = _parse(instance, source, line)
@@ -89,7 +91,7 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def _parse(instance: str, source: ServerSource, line: str) -> Requirement:
-    where = f"the requirement {line!r} in {source.directory}"
+    where = f"the requirement {line!r} in {source.place(line)}"
     if _REPOSITORY.search(line):
         raise SourceError(
             instance,

@@ -80,7 +80,13 @@ def plan_document(deployment: Deployment) -> dict[str, Any]:
             for row, service in zip(plan_rows(deployment), deployment.services, strict=True)
         ],
         "images": [
-            {"name": image.name, "kind": image.kind, "key": image.key, "inputs": [[name, value] for name, value in image.inputs]}
+            {
+                "name": image.name,
+                "kind": image.kind,
+                "key": image.key,
+                "inputs": [[name, value] for name, value in image.inputs],
+                "lock": {"name": image.lock_name, "locked": image.lock is not None} if image.lock_name else None,
+            }
             for image in deployment.images
         ],
         "networks": [

@@ -59,6 +59,11 @@ def text_digest(text: str) -> str:
     return doc.digest(text.encode("utf-8"))
 
 
+def installer(assets: Mapping[str, str]) -> tuple[ContextFile, ...]:
+    """The scripts that install requirements in a build."""
+    return tuple(given(name, asset(assets, f"images/requirements/{name}")) for name in ("index.sh", "install.sh"))
+
+
 def asset(assets: Mapping[str, str], path: str) -> str:
     """The text of a file of ours. Raises CompileError when the installation lacks it."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,12 @@ from pydantic import BaseModel
 
 from gym_compose.compiler.deployment import Deployment, Image, Mount, Service
 from gym_compose.compiler.fragments import Fragments, parse_fragments
+from gym_compose.compiler.locks import RESOLVE_VARIABLE, lock_digest
+from gym_compose.compiler.own_image import whole_config
 from gym_compose.compiler.plan import plan_document
 from gym_compose.compiler.yaml_text import dump_compose
 from gym_compose.wire.names import (
+    CONTAINER_CONFIG,
     CONTAINER_HEAD,
     CONTAINER_HEAD_SECRET,
     CONTAINER_SECRET,
@@ -22,10 +25,12 @@ from gym_compose.wire.names import (
     LABEL_DIRECTORY,
     LABEL_IMAGE_KEY,
     LABEL_INSTANCE,
+    LABEL_LOCK,
     LABEL_PROJECT,
     LABEL_ROLE,
     LABEL_SLICE,
     LABEL_VERSION,
+    Role,
 )
 
 COMPOSE_FILE = "compose.yaml"
@@ -37,6 +42,12 @@ INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 PYTHON_IMAGE_VARIABLE = "PYTHON_IMAGE"
 """Likewise, of the base image: the engine's builder says what it could pull."""
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+
+_HEALTH: Mapping[Role, Callable[[Fragments], Mapping[str, Any]]] = {
+    "head": lambda fragments: fragments.health,
+    "ray": lambda fragments: fragments.nemo_gym.ray_health,
+}
+"""The health checks of services that others, or people, wait for."""
 
 _COMPOSE_HEADING = """Written by gym compose; edits are lost with the next `up`. It stands alone once the images are built:
 docker compose -f THIS FILE up, logs, ps, exec. What each image is made of stands in plan.json."""
@@ -74,6 +85,8 @@ def render(deployment: Deployment, assets: Mapping[str, str], directory: str, *,
         if service.slice is not None and service.secret is not None:
             files.append(OutputFile(f"slices/{service.name}/public.json", _json(service.slice)))
             files.append(_secret_file(f"slices/{service.name}/secret.json", service.secret, service))
+            if service.own_command:
+                files.append(_secret_file(f"slices/{service.name}/config.json", whole_config(service.slice, service.secret), service))
     files.append(OutputFile("head/head.json", _json(deployment.head)))
     if deployment.head_secret.values:
         files.append(_secret_file("head/secret.json", deployment.head_secret, deployment.service(HEAD_SERVICE)))
@@ -124,20 +137,26 @@ def build_text(deployment: Deployment, ca_bundle: str | None) -> str:
     where no registry answers, so its service is only used where one does."""
     services: dict[str, Any] = {}
     for image in deployment.images:
-        if image.dockerfile is None:
+        if not image.is_built:
             continue
         arguments: dict[str, Any] = dict(image.build_args)
         if image.kind == "base":
             arguments[PYTHON_IMAGE_VARIABLE] = None
         elif image.uses_ca_secret:
             arguments.update(dict.fromkeys((*INDEX_VARIABLES, *PROXY_VARIABLES)))
+        if image.lock_name:
+            arguments[RESOLVE_VARIABLE] = None
         directory = context_directory(image)
         services[directory.removeprefix("images/")] = {
             "image": image.name,
             "build": {
                 "context": "./" + directory,
                 "args": arguments,
-                "labels": {LABEL_IMAGE_KEY: image.key, LABEL_VERSION: deployment.version},
+                "labels": {
+                    LABEL_IMAGE_KEY: image.key,
+                    LABEL_VERSION: deployment.version,
+                    **({LABEL_LOCK: lock_digest(image.lock)} if image.lock is not None else {}),
+                },
                 **({"secrets": ["ca"]} if image.uses_ca_secret and ca_bundle else {}),
             },
         }
@@ -148,7 +167,8 @@ def build_text(deployment: Deployment, ca_bundle: str | None) -> str:
 
 
 def _service(service: Service, deployment: Deployment, fragments: Fragments, directory: str) -> dict[str, Any]:
-    hardening = {key: value for key, value in fragments.hardening.items() if not (service.writable and key == "read_only")}
+    left_out = {*(("read_only",) if service.writable else ()), *(("stop_signal",) if service.own_command else ())}
+    hardening = {key: value for key, value in fragments.hardening.items() if key not in left_out}
     found: dict[str, Any] = {
         **hardening,
         "image": service.image,
@@ -190,8 +210,11 @@ def _service(service: Service, deployment: Deployment, fragments: Fragments, dir
         found["dns_opt"] = list(fragments.closed_dns)
     if service.profiles:
         found["profiles"] = list(service.profiles)
-    if service.role == "head":
-        found["healthcheck"] = dict(fragments.health)
+    health = _HEALTH.get(service.role)
+    if health is not None:
+        found["healthcheck"] = dict(health(fragments))
+    if service.depends_on:
+        found["depends_on"] = {name: {"condition": "service_healthy"} for name in service.depends_on}
     if service.gpus:
         devices = [{"driver": "nvidia", "count": service.gpus, "capabilities": ["gpu"]}]
         found["deploy"] = {"resources": {"reservations": {"devices": devices}}}
@@ -227,6 +250,8 @@ def _files_of(service: Service, deployment: Deployment) -> tuple[list[tuple[str,
     if service.slice is not None:
         configs = [(f"slice-{service.name}", f"./slices/{service.name}/public.json", CONTAINER_SLICE)]
         secrets = [(f"slice-{service.name}", f"./slices/{service.name}/secret.json", CONTAINER_SECRET)]
+        if service.own_command:
+            secrets.append((f"config-{service.name}", f"./slices/{service.name}/config.json", CONTAINER_CONFIG))
         return configs, secrets
     if service.role == "head":
         secrets = [("head", "./head/secret.json", CONTAINER_HEAD_SECRET)] if deployment.head_secret.values else []
@@ -262,7 +287,7 @@ def _context(image: Image) -> list[OutputFile]:
     return files
 
 
-def _secret_file(path: str, secret: BaseModel, service: Service) -> OutputFile:
+def _secret_file(path: str, secret: BaseModel | Mapping[str, Any], service: Service) -> OutputFile:
     owner = None
     if service.user is not None:
         uid, gid = service.user.split(":")

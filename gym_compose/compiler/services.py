@@ -7,13 +7,17 @@ from dataclasses import replace
 from posixpath import dirname
 
 from gym_compose.compiler import document as doc
-from gym_compose.compiler.addresses import HOST_GATEWAY_NAME, LOOPBACK, Address
+from gym_compose.compiler.addresses import ANY_ADDRESS, HOST_GATEWAY_NAME, LOOPBACK, Address
 from gym_compose.compiler.deployment import Attachment, Mount, PublishedPort, Service
 from gym_compose.compiler.extension import Extension
 from gym_compose.compiler.fragments import Fragments, Limits
 from gym_compose.compiler.networks import attach
 from gym_compose.compiler.options import CompileOptions
+from gym_compose.compiler.own_image import has_own_command, own_environment
 from gym_compose.compiler.peer_service import PeerService
+from gym_compose.compiler.places import in_site_packages, python_path, server_directory
+from gym_compose.compiler.ray import RayCluster
+from gym_compose.config.model import ServerSource
 from gym_compose.wire.names import (
     CONTAINER_HEAD,
     CONTAINER_HEAD_SECRET,
@@ -21,12 +25,16 @@ from gym_compose.wire.names import (
     CONTAINER_PYTHON,
     CONTAINER_RUN,
     CONTAINER_SECRET,
+    CONTAINER_SERVERS,
     CONTAINER_SLICE,
     DRIVER_SERVICE,
+    EXTRA_ROOTS_VARIABLE,
     HEAD_ALIAS,
     HEAD_PORT_INSIDE,
     HEAD_PORT_PUBLISHED,
     HEAD_SERVICE,
+    RAY_CLIENT_PORT,
+    RAY_SERVICE,
     RELAY_SERVICE,
     Role,
 )
@@ -34,7 +42,7 @@ from gym_compose.wire.slice import PublicSlice, SecretSlice
 
 GATEWAY_HOSTS = ((HOST_GATEWAY_NAME, "host-gateway"),)
 DRIVER_PROFILE = "driver"
-_ROLES: Mapping[str, Role] = {HEAD_SERVICE: "head", DRIVER_SERVICE: "driver", RELAY_SERVICE: "relay"}
+_ROLES: Mapping[str, Role] = {HEAD_SERVICE: "head", DRIVER_SERVICE: "driver", RELAY_SERVICE: "relay", RAY_SERVICE: "ray"}
 
 
 def slice_path(service: str, half: str, options: CompileOptions) -> str:
@@ -60,7 +68,8 @@ def server_service(
     references: Iterable[str],
     peer: PeerService | None = None,
 ) -> Service:
-    """The service of one server instance. An ``image`` of the user's own keeps its own command; all others run the launcher.
+    """The service of one server instance. An image of the user's own, named or built from the server's Dockerfile, keeps its own command;
+    all others run the launcher.
 
     ``peer`` is what a server of the nemo-gym runtime needs besides.
     """
@@ -68,11 +77,13 @@ def server_service(
     chosen, defaults = extension.server(instance), extension.defaults
     limits = peer.limits if peer is not None else fragments.limits["server"]
     docker = options.target == "docker"
+    listen = ANY_ADDRESS if published else address.host
     launcher = ("-m", "gym_compose.serving.launch", "--slice")
+    own_command = docker and has_own_command(public.runtime, chosen)
     command: tuple[str, ...]
     if not docker:
         command = (options.python, *launcher, slice_path(service, "public", options), "--secret", slice_path(service, "secret", options))
-    elif chosen.image is not None:
+    elif own_command:
         command = ()
     else:
         command = (CONTAINER_PYTHON, *launcher, CONTAINER_SLICE, "--secret", CONTAINER_SECRET)
@@ -87,14 +98,15 @@ def server_service(
         slice=public,
         secret=secret,
         slice_sha256=digest,
+        environment=tuple(sorted(own_environment(public, listen, address.port).items())) if own_command else (),
+        own_command=own_command,
         mounts=mounts,
-        ports=(PublishedPort(LOOPBACK, None, address.port),) if docker and published else (),
+        ports=(PublishedPort(extension.publish.address, None, address.port),) if docker and published else (),
         extra_hosts=GATEWAY_HOSTS if docker and host_gateway and egress else (),
         memory=chosen.memory or defaults.memory or limits.memory,
         cpus=chosen.cpus or defaults.cpus or limits.cpus,
         pids_limit=chosen.pids_limit or defaults.pids_limit or limits.pids_limit,
         gpus=chosen.gpus,
-        shm_size=peer.shm_size if peer is not None else None,
         tmpfs=peer.tmpfs if peer is not None and not chosen.writable else (),
         writable=chosen.writable,
         closed=not egress,
@@ -103,15 +115,27 @@ def server_service(
         or max(options.stop_grace_seconds, peer.stop_grace_seconds if peer is not None else 0.0),
         host=address.host,
         port=address.port,
+        depends_on=peer.depends_on if peer is not None else (),
         references=tuple(references),
         pull=chosen.image is not None,
     )
 
 
 def head_service(
-    image: str, digest: str, options: CompileOptions, fragments: Fragments, *, egress: bool, host_gateway: bool, reveal: bool
+    image: str,
+    digest: str,
+    options: CompileOptions,
+    fragments: Fragments,
+    *,
+    egress: bool,
+    host_gateway: bool,
+    reveal: bool,
+    publish_address: str,
 ) -> Service:
-    """The controller. ``digest`` is over its document, so that a changed config recreates it; ``egress`` where it probes endpoints."""
+    """The controller. ``digest`` is over its document, so that a changed config recreates it; ``egress`` where it probes endpoints.
+
+    Commands on this host ask it at 127.0.0.1, others at ``publish_address`` when that is another one.
+    """
     docker = options.target == "docker"
     document = CONTAINER_HEAD if docker else f"{options.directory}/head/head.json"
     secret = CONTAINER_HEAD_SECRET if docker else f"{options.directory}/head/secret.json"
@@ -125,7 +149,11 @@ def head_service(
         attachments=attach(HEAD_ALIAS, front=True, egress=egress) if docker else (),
         digest=digest,
         mounts=(Mount(f"{options.directory}/head/published", dirname(CONTAINER_PUBLISHED)),) if docker else (),
-        ports=(PublishedPort(LOOPBACK, options.head_port or None, HEAD_PORT_PUBLISHED),) if docker else (),
+        ports=tuple(
+            PublishedPort(host, options.head_port or None, HEAD_PORT_PUBLISHED) for host in dict.fromkeys((LOOPBACK, publish_address))
+        )
+        if docker
+        else (),
         extra_hosts=GATEWAY_HOSTS if docker and host_gateway and egress else (),
         closed=not egress,
         host=HEAD_ALIAS if docker else LOOPBACK,
@@ -163,6 +191,49 @@ def relay_service(ports: Iterable[int], image: str, options: CompileOptions, fra
             closed=False,
         ),
         network_mode="host",
+    )
+
+
+def ray_service(
+    cluster: RayCluster,
+    sources: Iterable[ServerSource],
+    image: str,
+    options: CompileOptions,
+    extension: Extension,
+    fragments: Fragments,
+) -> Service:
+    """Ray's head for the servers of ``cluster``, whose directories are ``sources``: tasks import their modules."""
+    fragment, chosen = fragments.nemo_gym, extension.ray_service
+    used = list(sources)
+    directories = dict.fromkeys(path for source in used for path in (server_directory(source, options), *python_path(source, options)))
+    environment = {
+        **({} if chosen.egress else fragments.closed_environment),
+        **fragment.environment,
+        **fragment.ray_environment,
+        **fragment.ray_service_environment,
+        "PYTHONPATH": ":".join(directories),
+        **({} if all(in_site_packages(source) for source in used) else {EXTRA_ROOTS_VARIABLE: CONTAINER_SERVERS}),
+    }
+    tasks = fragment.ray_task_cpus if chosen.cpus is None else max(1, int(float(chosen.cpus)))
+    return replace(
+        _control(
+            RAY_SERVICE,
+            (*fragment.ray_command, f"--num-cpus={tasks}"),
+            image,
+            Limits(chosen.memory or fragment.ray_memory, "", chosen.pids_limit or fragment.ray_pids_limit),
+            options,
+            attachments=attach(cluster.alias, egress=chosen.egress),
+            closed=not chosen.egress,
+            host=cluster.alias,
+            port=RAY_CLIENT_PORT,
+        ),
+        name=cluster.service,
+        slice_sha256=doc.digest(doc.canonical(sorted(environment.items()))),
+        cpus=chosen.cpus,
+        environment=tuple(sorted(environment.items())),
+        shm_size=fragment.ray_shm_size,
+        gpus=chosen.gpus,
+        stop_grace_seconds=chosen.stop_grace_seconds or max(options.stop_grace_seconds, fragment.least_stop_grace_seconds),
     )
 
 

@@ -16,8 +16,9 @@ from gym_compose.wire.suggestions import close_matches, close_or_all
 
 _GLOBALS = frozenset(
     {
-        "head_server", "disallowed_ports", "port_range_low", "port_range_high", "results_dir", "cache_dir", "policy_model_name",
-        "observability_enabled", "model_call_capture_dir", "token_id_capture", "profiling_enabled", "profiling_results_dirpath", "verbose",
+        "head_server", "ray_head_node_address", "disallowed_ports", "port_range_low", "port_range_high", "results_dir", "cache_dir",
+        "policy_model_name", "observability_enabled", "model_call_capture_dir", "token_id_capture", "profiling_enabled",
+        "profiling_results_dirpath", "verbose",
     }
 )  # fmt: skip
 """Top-level keys that servers index, besides blocks (contract-servers 1.1)."""
@@ -34,6 +35,8 @@ class SlicedConfig:
     values: tuple[SecretValue, ...]
     environment: dict[str, str]
     secret_environment: dict[str, str]
+    withheld: tuple[str, ...] = ()
+    """Top-level keys of the config that ``config`` leaves out."""
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -65,11 +68,14 @@ def slice_config(
     secrets: frozenset[KeyPath],
     options: ServerOptions,
     default_environment: Mapping[str, str],
+    *,
+    strict: bool = False,
 ) -> SlicedConfig:
     """Cut ``document`` (plain, addressed; the instance's own block as it must bind) to what ``instance`` reads.
 
     It gets its own block with its secrets, the blocks it references (transitively) with theirs masked, the provider blocks it names, the
-    globals that servers index, and what ``compose: servers: NAME: secrets`` grants. ``secrets`` are paths of ``document``.
+    globals that servers index, and what ``compose: servers: NAME: secrets`` grants. ``secrets`` are paths of ``document``. Of the
+    ``compose`` key only ``strict`` is handed on, and only when it is set.
     Raises ExtensionError for a granted name that is not in the config.
     """
     granted = tuple(_granted(instance.name, name, document) for name in options.secrets)
@@ -79,6 +85,8 @@ def slice_config(
 
     cut = {key: value for key, value in document.items() if key in blocks or key in providers or _is_global(key)}
     cut["dry_run"] = False
+    if strict:
+        cut[EXTENSION_KEY] = {"strict": True}
     values = tuple(
         SecretValue(path=path, value=value)
         for path, value in doc.walk(cut)
@@ -86,7 +94,8 @@ def slice_config(
     )
     masked: dict[str, Any] = doc.masked(cut, secrets)
     public, secret = _environment(instance.name, options, secrets)
-    return SlicedConfig(masked, values, {**{k: v for k, v in default_environment.items() if k not in secret}, **public}, secret)
+    withheld = tuple(sorted(key for key in document if key not in cut and key != EXTENSION_KEY))
+    return SlicedConfig(masked, values, {**{k: v for k, v in default_environment.items() if k not in secret}, **public}, secret, withheld)
 
 
 def slice_digest(public: PublicSlice, secret: SecretSlice, files: Iterable[str]) -> str:
@@ -94,7 +103,8 @@ def slice_digest(public: PublicSlice, secret: SecretSlice, files: Iterable[str])
 
     The session key, 32 random bytes, is part of the secret half: nobody finds a short secret by trying digests.
     """
-    halves = [public.model_dump(mode="json"), secret.model_dump(mode="json"), sorted(files)]
+    # Names of keys elsewhere in the config change nothing of what the server has.
+    halves = [public.model_dump(mode="json", exclude={"withheld"}), secret.model_dump(mode="json"), sorted(files)]
     return doc.digest(doc.canonical(halves))
 
 

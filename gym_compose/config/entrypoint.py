@@ -6,11 +6,17 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from gym_compose.config import syntax
 from gym_compose.config.model import ClassFlags
 from gym_compose.wire.errors import InvalidInputError
 
 _START = "run_webserver"
 _WORKER_CHECK = "is_nemo_gym_fastapi_entrypoint"
+_SESSION_METHODS = frozenset({"seed_session", "close_session"})
+_SESSION_NAMES = frozenset({"SESSION_ID_KEY", "GymnasiumServer"})
+"""The key of a session's id in the cookie, and the peer's base class that holds a state for each."""
+_AGENT_SESSION_NAMES = frozenset({"AgentSeedSessionRequest", "SingleAgentTurn"})
+"""What an environment server opens an agent's session with: NeMo Gym's request, and ours."""
 
 
 class EntrypointError(InvalidInputError):
@@ -22,7 +28,7 @@ class Entrypoint:
 
     def __init__(self, file: Path) -> None:
         try:
-            self._tree = ast.parse(file.read_bytes(), str(file))
+            self._tree = syntax.parse(file.read_bytes(), str(file))
         except (OSError, ValueError) as error:
             raise EntrypointError(f"cannot be read: {error}.", where=str(file)) from error
         except SyntaxError as error:
@@ -35,12 +41,16 @@ class Entrypoint:
 
         ``class_name`` is the name under which the class was defined (cookie names are made of it), ``ray_enabled`` None where neither
         it nor a base class of the same file declares it, ``multi_worker`` True when uvicorn workers find an ``app`` to import.
+        Sessions are read off the whole file: a class that overrides ``seed_session``, or uses a session's id, keeps some.
         """
         local = next(self._started(), None)
-        if local is None:
-            return ClassFlags(multi_worker=self._multi_worker)
+        names = self._names()
         return ClassFlags(
-            class_name=self._imported_name(local) or local, ray_enabled=self._ray_enabled(local), multi_worker=self._multi_worker
+            class_name=None if local is None else self._imported_name(local) or local,
+            ray_enabled=None if local is None else self._ray_enabled(local),
+            multi_worker=self._multi_worker,
+            keeps_sessions=bool(names & _SESSION_NAMES) or self._defines(_SESSION_METHODS),
+            opens_agent_sessions=bool(names & _AGENT_SESSION_NAMES),
         )
 
     def imports(self, package: str) -> bool:
@@ -51,6 +61,18 @@ class Entrypoint:
             if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == package:
                 return True
         return False
+
+    def _names(self) -> frozenset[str]:
+        """Every name that the file loads or imports."""
+        nodes = list(ast.walk(self._tree))
+        loaded = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return frozenset(loaded | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names})
+
+    def _defines(self, methods: frozenset[str]) -> bool:
+        classes = [node for node in ast.walk(self._tree) if isinstance(node, ast.ClassDef)]
+        return any(
+            isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name in methods for node in classes for item in node.body
+        )
 
     def _started(self) -> Iterator[str]:
         """Names of the classes whose web server is run, those of the ``__main__`` branch first."""

@@ -82,6 +82,10 @@ class ClassFlags:
     class_name: str | None = None
     ray_enabled: bool | None = None
     multi_worker: bool = False
+    keeps_sessions: bool = False
+    """It holds something of a session between two requests."""
+    opens_agent_sessions: bool = False
+    """An environment server that speaks ``/v1/agent_sessions`` to its agents (an agent refuses that with several workers)."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,14 @@ class ServerSource:
     """Lines of ``overrides.txt``: what the resolver takes whatever else asks for it."""
     unindexed: tuple[tuple[str, str], ...] = ()
     """(package, why) of a ``pyproject.toml``'s dependencies that come from elsewhere than an index, or are computed by code."""
+    places: tuple[tuple[str, str], ...] = ()
+    """(requirement line, ``file:line``) as the files have them, for messages."""
+    build_arguments: tuple[str, ...] = ()
+    """Names that the server's own Dockerfile declares with ARG."""
+
+    def place(self, line: str) -> str:
+        """Where a requirement line stands, ``/dir/requirements.txt:3``; the directory where that is not known."""
+        return dict(self.places).get(line, self.directory)
 
 
 @dataclass(frozen=True)

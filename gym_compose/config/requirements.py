@@ -41,7 +41,19 @@ def requirement_lines(file: Path) -> tuple[str, ...]:
     """
     if file.name == "pyproject.toml":
         return _project_dependencies(file)
-    return tuple(_lines(file, (file,)))
+    return tuple(line for line, _ in _lines(file, (file,)))
+
+
+def requirement_places(file: Path) -> tuple[tuple[str, str], ...]:
+    """(line, ``file:number``) of each line of ``requirement_lines``, for messages. Raises what it raises."""
+    if file.name != "pyproject.toml":
+        return tuple(_lines(file, (file,)))
+    text = file.read_text("utf-8").splitlines()
+    found = []
+    for dependency in _project_dependencies(file):
+        number = next((number for number, line in enumerate(text, 1) if dependency in line), None)
+        found.append((dependency, f"{file}:{number}" if number else str(file)))
+    return tuple(found)
 
 
 def split_runtime(lines: tuple[str, ...], where: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -122,20 +134,36 @@ def _project_dependencies(file: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in dependencies)
 
 
-def _lines(file: Path, including: tuple[Path, ...]) -> Iterator[str]:
+def _lines(file: Path, including: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
+    """(line, ``file:number``)."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RequirementsError(f"cannot be read: {error}.", where=str(file)) from error
-    for raw in re.sub(r"\\\r?\n", " ", text).splitlines():
+    for number, raw in _joined(text):
         line = _COMMENT.sub("", raw).strip()
         if not line:
             continue
         include = _INCLUDE.fullmatch(line)
         if include is None:
-            yield line
+            yield line, f"{file}:{number}"
             continue
         inner = file.parent / include["path"]
         if inner in including:
             raise RequirementsError(f"{include['path']} includes itself.", where=str(file))
         yield from _lines(inner, (*including, inner))
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """(number of its first line, line) with continued lines joined."""
+    begun: int | None = None
+    parts = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        begun = begun or number
+        if line.endswith("\\"):
+            parts += line[:-1] + " "
+            continue
+        yield begun, parts + line
+        begun, parts = None, ""
+    if begun is not None:
+        yield begun, parts

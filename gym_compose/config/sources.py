@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gym_compose.config.dockerfile import DOCKERFILE, declared_arguments
 from gym_compose.config.entrypoint import Entrypoint, EntrypointError
 from gym_compose.config.model import ClassFlags, GymConfig, Origin, Runtime, ServerManifest, ServerSource, SourceFile
 from gym_compose.config.nemo_gym import is_wheel_root
@@ -24,6 +25,7 @@ from gym_compose.config.requirements import (
     override_lines,
     requirement_file,
     requirement_lines,
+    requirement_places,
     runtime_extras,
     split_runtime,
     unindexed_dependencies,
@@ -79,16 +81,30 @@ def search_roots(
 def find_sources(config: GymConfig, roots: Sequence[SearchRoot]) -> dict[tuple[str, str], ServerSource]:
     """The snapshot of each server directory that ``config`` uses, by (server type, implementation).
 
-    ``compose: {runtime: nemo-gym}`` of the config prefers an installed NeMo Gym's servers to ours.
+    ``compose: {runtime: nemo-gym}`` of the config prefers an installed NeMo Gym's servers to ours. A server whose instances all name an
+    image (``compose: servers: NAME: {image: …}``) needs no directory and then has no source.
     Raises ServerDirectoryError naming the instance, close matches and the places searched; RequirementsError, EntrypointError.
     Only directories that are used are read.
     """
     rank = _PEER_RANK if config.extension.get("runtime") == "nemo-gym" else _RANK
     ordered = sorted(roots, key=lambda root: rank[root.origin])
     entrypoints: dict[tuple[str, str], dict[str, str]] = {}
+    pictured = _instances_with_image(config)
+    needed: set[tuple[str, str]] = set()
     for instance in config.instances:
-        entrypoints.setdefault((instance.server_type, instance.implementation), {}).setdefault(instance.entrypoint, instance.name)
-    return {key: _Tree(*key, ordered, named).source() for key, named in entrypoints.items()}
+        key = (instance.server_type, instance.implementation)
+        entrypoints.setdefault(key, {}).setdefault(instance.entrypoint, instance.name)
+        if instance.name not in pictured:
+            needed.add(key)
+    trees = ((key, _Tree(*key, ordered, named)) for key, named in entrypoints.items())
+    return {key: tree.source() for key, tree in trees if key in needed or tree.is_there}
+
+
+def _instances_with_image(config: GymConfig) -> frozenset[str]:
+    """Instances that run on an image which the user names. The key is validated later, by the compiler."""
+    servers = config.extension.get("servers")
+    named = servers.items() if isinstance(servers, Mapping) else ()
+    return frozenset(str(name) for name, options in named if isinstance(options, Mapping) and options.get("image"))
 
 
 @dataclass(frozen=True)
@@ -120,7 +136,15 @@ class _Tree:
             extras=extras,
             overrides=override_lines(directory) if runtime == "nemo-gym" else (),
             unindexed=unindexed_dependencies(file) if file is not None and file.name == "pyproject.toml" else (),
+            places=_places(directory) if runtime != "dockerfile" else (),
+            build_arguments=declared_arguments(directory / DOCKERFILE) if runtime == "dockerfile" else (),
         )
+
+    @property
+    def is_there(self) -> bool:
+        """Some root has a directory of it that says how it runs."""
+        parts = PurePosixPath(self.implementation).parts
+        return any(_is_server(root.path.joinpath(self.server_type, *parts)) for root in self.roots)
 
     @property
     def _user(self) -> str:
@@ -154,8 +178,8 @@ class _Tree:
 
     def _runtime(self, directory: Path) -> tuple[Runtime, tuple[str, ...], tuple[str, ...], dict[str, ClassFlags]]:
         """The runtime, the requirement lines, the extras of the runtime, and the class flags of each entry point."""
-        if (directory / "Dockerfile").is_file():
-            return "dockerfile", (), (), {}
+        if (directory / DOCKERFILE).is_file():
+            return "dockerfile", (), (), {}  # what it installs is its own matter
         file = requirement_file(directory)
         written = requirement_lines(file) if file else ()
         named, lines = split_runtime(written, file) if file else (None, ())
@@ -171,6 +195,12 @@ class _Tree:
         if not file.is_file():
             raise EntrypointError(f"entrypoint {name!r} is not a file in {directory}.", where=f"server instance {self.entrypoints[name]}")
         return Entrypoint(file)
+
+
+def _places(directory: Path) -> tuple[tuple[str, str], ...]:
+    """Where each line of the requirement files stands."""
+    files = (requirement_file(directory), directory / "overrides.txt")
+    return tuple(place for file in files if file is not None and file.is_file() for place in requirement_places(file))
 
 
 def source_files(directory: Path) -> Iterator[SourceFile]:
@@ -218,7 +248,7 @@ class _Manifest(BaseModel):
 
 
 def _is_server(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in ("requirements.txt", "pyproject.toml", "Dockerfile"))
+    return any((directory / name).is_file() for name in ("requirements.txt", "pyproject.toml", DOCKERFILE))
 
 
 def _implementations(tree: Path) -> Iterator[str]:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
+from gym_compose.driver.jobs import do_job
 from gym_compose.driver.run import collect
 from gym_compose.driver.summary import INTERRUPTED
+from gym_compose.serving.loop import event_loop
 from gym_compose.wire.errors import GymComposeError, InvalidInputError
+from gym_compose.wire.jobs import JOB, Job
 from gym_compose.wire.run import RUN_FORMAT, RunFailed, RunRequest
 
 
@@ -40,10 +42,13 @@ class EventWriter:
             self._open = False
 
 
-def read_request(path: Path) -> RunRequest:
+def read_request(path: Path) -> RunRequest | Job:
     """The request. Raises InvalidInputError when it cannot be read or is of another format."""
     try:
-        request = RunRequest.model_validate_json(path.read_bytes())
+        document = path.read_bytes()
+        if _is_job(document):
+            return JOB.validate_json(document)
+        request = RunRequest.model_validate_json(document)
     except OSError as error:
         raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except ValidationError as error:
@@ -55,15 +60,24 @@ def read_request(path: Path) -> RunRequest:
     return request
 
 
+def _is_job(document: bytes) -> bool:
+    """A run has no field of this name; what is no JSON is complained of by whoever validates it."""
+    try:
+        parsed = orjson.loads(document)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(parsed, dict) and "job" in parsed
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the driver."""
     parser = argparse.ArgumentParser(prog="python -m gym_compose.driver", description="Collect the rollouts of one request.")
     parser.add_argument("--request", type=Path, required=True, help="the run request (JSON)")
     arguments = parser.parse_args(argv)
     write = EventWriter(sys.stdout.fileno())
-    _raise_file_limit()
     try:
-        return asyncio.run(_run(read_request(arguments.request), write))
+        with asyncio.Runner(loop_factory=event_loop) as runner:
+            return runner.run(_run(read_request(arguments.request), write))
     except GymComposeError as error:
         message = "\n  ".join((f"{error.where}: {error.message}" if error.where else error.message, *error.details))
         write(RunFailed(message=message, hint=error.hint, exit_code=error.exit_code))
@@ -73,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-async def _run(request: RunRequest, write: EventWriter) -> int:
+async def _run(request: RunRequest | Job, write: EventWriter) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     running = asyncio.current_task()
@@ -85,16 +99,11 @@ async def _run(request: RunRequest, write: EventWriter) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked_to_stop)
-    summary = await collect(request, write, stop)
+    if isinstance(request, RunRequest):
+        summary = await collect(request, write, stop)
+    else:
+        summary = await do_job(request, write, stop)
     return summary.exit_code
-
-
-def _raise_file_limit() -> None:
-    """As many open files as this process may have: each request in flight is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # a limit of a sandbox: the client waits for free ones instead
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

@@ -1,35 +1,45 @@
-"""Sending rows: a bounded window of requests, each noted before it leaves, each answer stored as it comes."""
+"""Sending the rows of a run: a bounded window of requests, each noted before it leaves, each answer stored as it comes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gym_compose.driver.budget import DispatchBudget
+from gym_compose.driver.call import Caller
 from gym_compose.driver.inputs import Job
-from gym_compose.driver.journal import Journal
+from gym_compose.driver.journal import Ended, Journal
 from gym_compose.driver.output import LineFile
+from gym_compose.driver.policy import FailurePolicy
 from gym_compose.driver.progress import Tally
-from gym_compose.driver.record import Outcome, outcome_of_error, outcome_of_reply
-from gym_compose.serving.client import HttpClient, LocalResourceError, PeerError
-from gym_compose.wire.settings import Settings
+from gym_compose.driver.record import Outcome
+
+_Item = TypeVar("_Item")
 
 
-async def in_window(jobs: Iterator[Job], window: int, handle: Callable[[Job], Awaitable[None]], stop: asyncio.Event) -> None:
+async def in_window(
+    jobs: Iterator[_Item], window: int, handle: Callable[[_Item], Awaitable[None]], stop: asyncio.Event, budget: DispatchBudget
+) -> None:
     """Handle every job, at most ``window`` at once, begun in their order; as many tasks as the window, however many jobs.
 
-    Returns when all are handled, or ``stop`` is set: then what is in flight is cancelled and waited for. The first exception of ``handle``
-    or of the iterator cancels the rest and is raised.
+    Returns when all are handled or the ``budget`` is spent and what was begun is handled, or ``stop`` is set: then what is in flight is
+    cancelled and waited for. The first exception of ``handle`` or of the iterator cancels the rest and is raised.
     """
 
     async def work() -> None:
-        for job in jobs:  # one iterator for all: each takes what is next
+        while budget.allows():
+            job = next(jobs, None)  # one iterator for all: each takes what is next
+            if job is None:
+                return
             await handle(job)
             if stop.is_set():
                 return
 
     if stop.is_set():
         return  # asked to stop while the rows were prepared: nothing leaves
+    budget.begin()
     workers = [asyncio.create_task(work()) for _ in range(window)]
     finished = asyncio.gather(*workers)
     stopping = asyncio.create_task(stop.wait())
@@ -43,50 +53,63 @@ async def in_window(jobs: Iterator[Job], window: int, handle: Callable[[Job], Aw
         await asyncio.gather(*workers, finished, stopping, return_exceptions=True)
 
 
+class _Journaled:
+    """The attempts of one row in the journal. ``id`` is that of the one under way."""
+
+    __slots__ = ("_job", "_journal", "id")
+
+    def __init__(self, journal: Journal, job: Job) -> None:
+        self._journal = journal
+        self._job = job
+        self.id: str | None = None
+
+    async def leaves(self) -> None:
+        job = self._job
+        self.id = await self._journal.sent(job.task, job.rollout, job.attempt, job.server.name)
+
+    def retried(self) -> None:
+        self.ended("retried")
+
+    def ended(self, outcome: Ended) -> None:
+        if self.id is not None:
+            self._journal.ended(self.id, outcome)
+            self.id = None
+
+
 @dataclass(frozen=True)
 class Sender:
-    """Handles one job: journal, ``POST /run``, record. ``replies`` have no time limit of their own (contract-data 1.8).
+    """Handles one job: journal, ``POST /run``, record. ``on_outcome`` is given each stored or dropped outcome, for who takes results."""
 
-    A connection that is refused is tried again for as long as the run goes on, since nothing was sent; once a request has left it is
-    never sent again.
-    """
-
-    http: HttpClient
+    caller: Caller
     journal: Journal
     rollouts: LineFile
     failures: LineFile
     tally: Tally
-    settings: Settings
+    policy: FailurePolicy
+    on_outcome: Callable[[Outcome], None] | None = None
 
     async def handle(self, job: Job) -> None:
-        """Send and store. Raises OutputFailedError when the record cannot be written; CancelledError passes, noted in the journal."""
-        self.tally.began()
-        attempt_id = None
+        """Send and store. Raises OutputFailedError when the record cannot be written, what the policy says; CancelledError passes, noted
+        in the journal."""
+        tally = self.tally
+        tally.began()
+        attempts = _Journaled(self.journal, job)
         try:
-            attempt_id = await self.journal.sent(job.task, job.rollout, job.attempt, job.server.name)
-            outcome = await self._run(job)
+            outcome, seconds = await self.caller.call(job, attempts)
         except asyncio.CancelledError:
-            if attempt_id is not None:
-                self.journal.ended(attempt_id, "cancelled")
+            attempts.ended("cancelled")
             raise
         finally:
-            self.tally.left()
+            tally.left()
+        self.policy.check_outcome(outcome)
         if outcome.kind == "completed":
             self.rollouts.append(outcome.record)
         elif outcome.kind == "failed":
             self.failures.append(outcome.record)
-        self.tally.ended(outcome)
-        self.journal.ended(attempt_id, outcome.kind)
-
-    async def _run(self, job: Job) -> Outcome:
-        server = job.server
-        while True:
-            try:
-                reply = await self.http.request("POST", f"{server.url}/run", data=job.body, headers={"content-type": "application/json"})
-            except LocalResourceError:
-                # Out of file descriptors, say: nothing was sent, and other requests will give theirs back.
-                await asyncio.sleep(self.settings.connect_retry_seconds)
-            except PeerError as error:
-                return outcome_of_error(job.row, error, server.name, server.implementation)
-            else:
-                return outcome_of_reply(job.row, reply, server.name, server.implementation)
+        tally.ended(outcome)
+        tally.latencies.add(seconds)
+        attempts.ended(outcome.kind)
+        if outcome.kind == "failed":
+            self.policy.check_tally(tally)
+        if self.on_outcome is not None:
+            self.on_outcome(outcome)

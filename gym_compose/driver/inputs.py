@@ -17,6 +17,8 @@ from typing import Any
 import orjson
 
 from gym_compose.driver.errors import OutputFailedError
+from gym_compose.driver.manifest import FileFacts, Fingerprint
+from gym_compose.driver.output import full_or
 from gym_compose.driver.record import attempt_of, identity_of, request_body
 from gym_compose.driver.routing import EnvironmentServer, Router
 from gym_compose.tasks.errors import RowError
@@ -44,12 +46,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Staged:
-    """What was laid down. ``servers`` are those that get rows, ``mean_bytes`` is the mean size of a row."""
+    """What was laid down. ``servers`` are those that get rows; ``input`` is what was read of the input."""
 
     requested: int
     servers: tuple[EnvironmentServer, ...]
-    mean_bytes: float
     warnings: tuple[str, ...]
+    input: FileFacts
+    materialized: FileFacts
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size of a row."""
+        return self.materialized.size / max(1, self.requested)
 
 
 class InputStage:
@@ -70,17 +78,24 @@ class InputStage:
         self._sorted.unlink(missing_ok=True)
 
     async def lay(self) -> Staged:
-        """Expand and check all rows. Raises RowError, RowOptionsError or RoutingError, and OutputFailedError when it cannot be written."""
-        path = Path(self._request.input_jsonl_fpath)
+        """Expand and check all rows.
+
+        Raises RowError, RowOptionsError or RoutingError, InvalidInputError for an input that is not there or changes meanwhile, and
+        OutputFailedError when it cannot be written.
+        """
+        path, limit = Path(self._request.input_jsonl_fpath), self._request.limit
         if not path.is_file():
             raise InvalidInputError("the input does not exist" if not path.exists() else "the input is not a file", where=str(path))
+        before = _state(path)
+        read, laid = Fingerprint(), Fingerprint()
         expander = Expander(expansion_options(self._request), self._router.choose, path)
+        interleave = self._request.interleave_repeats
         offsets, rollouts = array("Q"), array("L")
         servers: dict[str, EnvironmentServer] = {}
-        position = legacy = 0
+        legacy = 0
         try:
             with self._part.open("wb") as out:
-                async for expanded in _breathing(expander.expand(read_rows(path, self._request.limit))):
+                async for expanded in _breathing(expander.expand(read_rows(path, limit, seen=read.feed))):
                     row = expanded.row
                     legacy += ENVIRONMENT_SERVER not in row and agent_of(row) is not None and source_of(row) is None
                     server = self._router.place(row, expanded.line)
@@ -88,41 +103,54 @@ class InputStage:
                         servers[server.name] = server
                     line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
                     _check_episode(row, line, path, expanded.line)
-                    offsets.append(position)
-                    rollouts.append(expanded.rollout)
-                    position += out.write(line)
+                    if interleave:
+                        offsets.append(laid.size)
+                        rollouts.append(expanded.rollout)
+                    out.write(line)
+                    laid.feed(line)
         except OSError as error:
-            raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(self._target)) from None
+            raise OutputFailedError(f"cannot be written: {full_or(error)}", where=str(self._target)) from None
+        if _state(path) != before:
+            raise InvalidInputError(
+                "the input changed while it was read", where=str(path), hint="Wait until it is written, then run again."
+            )
         self._router.raise_problems()
-        if self._request.interleave_repeats:
-            self._interleave(offsets, rollouts, position)
+        if interleave:
+            laid = self._interleave(offsets, rollouts, laid.size)
         warnings = list(expander.warnings)
         if legacy and self._request.agent_name is None and not self._request.agent_map:
             warnings.append(
                 f"{legacy} rows are routed by the agent_ref in the data, which is deprecated: collate the dataset anew, or give --agent"
             )
-        requested = len(offsets)
-        return Staged(requested, tuple(servers.values()), position / requested if requested else 0.0, tuple(warnings))
+        whole = not limit or (limit > 0 and read.lines < limit)
+        return Staged(laid.lines, tuple(servers.values()), tuple(warnings), read.facts(whole=whole), laid.facts())
 
-    def commit(self) -> None:
-        """Put the file in place. Raises OutputFailedError."""
+    def commit(self, *, sync: bool) -> None:
+        """Put the file in place, ``sync``: once it is on the disk. Raises OutputFailedError."""
         try:
+            if sync:
+                with self._part.open("rb") as part:
+                    os.fsync(part.fileno())
             os.replace(self._part, self._target)
         except OSError as error:
-            raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(self._target)) from None
+            raise OutputFailedError(f"cannot be written: {full_or(error)}", where=str(self._target)) from None
 
-    def _interleave(self, offsets: array[int], rollouts: array[int], end: int) -> None:
+    def _interleave(self, offsets: array[int], rollouts: array[int], end: int) -> Fingerprint:
         """All first rollouts, then all second ones, and so on; within each in the order of the input."""
         order = sorted(range(len(offsets)), key=rollouts.__getitem__)
+        laid = Fingerprint()
         try:
             with self._part.open("rb") as rows, self._sorted.open("wb") as out:
                 for number in order:
                     rows.seek(offsets[number])
                     stop = offsets[number + 1] if number + 1 < len(offsets) else end
-                    out.write(rows.read(stop - offsets[number]))
+                    line = rows.read(stop - offsets[number])
+                    out.write(line)
+                    laid.feed(line)
             os.replace(self._sorted, self._part)
         except OSError as error:
-            raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(self._target)) from None
+            raise OutputFailedError(f"cannot be written: {full_or(error)}", where=str(self._target)) from None
+        return laid
 
 
 def expansion_options(request: RunRequest) -> ExpansionOptions:
@@ -157,6 +185,15 @@ async def _breathing(rows: Iterator[ExpandedRow]) -> AsyncIterator[ExpandedRow]:
         yield row
         if number % _BREATH == 0:
             await asyncio.sleep(0)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written or replaced. Raises InvalidInputError."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InvalidInputError(f"the input cannot be read: {error.strerror}", where=str(path)) from None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _check_episode(row: dict[str, Any], line: bytes, path: Path, number: int) -> None:

@@ -1,19 +1,16 @@
-"""The files of a run: their names, a lock, and lines that are never torn (contract-data 1.13)."""
+"""The files of a run: their names, and lines that are never torn (contract-data 1.13)."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import orjson
 
-from gym_compose.driver.errors import OutputExistsError, OutputFailedError, OutputLockedError
+from gym_compose.driver.errors import OutputExistsError, OutputFailedError, ResumeError
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -52,26 +49,33 @@ class OutputPaths:
         return self.rollouts.with_name(self.rollouts.name + ".lock")
 
     def results(self) -> tuple[Path, ...]:
-        """What an earlier run may have left and a fresh one must not mix with."""
-        return self.rollouts, self.failures, self.journal, self.aggregate, self.summary
+        """What an earlier run may have left and a fresh one must not mix with, in the order in which it is removed: as long as the journal
+        is there, what is left is a run of ours that can be gone on with."""
+        return self.rollouts, self.failures, self.aggregate, self.summary, self.journal
 
-    def check(self, overwrite: bool) -> None:
-        """Raises OutputExistsError when a result of an earlier run is there and ``overwrite`` was not asked for.
-
-        An empty output is not a result.
-        """
-        if overwrite:
+    def check(self, *, overwrite: bool, resume: bool) -> None:
+        """Raises OutputExistsError when a result of an earlier run is there that is to be neither replaced nor gone on with, and
+        ResumeError when it is to be gone on with and its rows are gone: they alone say which there were. An empty output is no result."""
+        results = [path for path in (self.rollouts, self.failures, self.journal) if _size(path)]
+        if overwrite or not results:
             return
-        for path in (self.rollouts, self.failures, self.journal):
-            try:
-                if path.stat().st_size > 0:
-                    raise OutputExistsError(
-                        "results of an earlier run are there", where=str(path), hint="Give --overwrite, or another --output."
-                    )
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise OutputFailedError(f"cannot be looked at: {error.strerror}", where=str(path)) from None
+        if not resume:
+            raise OutputExistsError(
+                "results of an earlier run are there",
+                where=str(results[0]),
+                hint="Give --resume to go on with it, --overwrite to replace it, or another --output.",
+            )
+        if _size(self.materialized) is None:
+            raise ResumeError(
+                "there are results, and the rows of their run are gone",
+                where=str(self.materialized),
+                hint="Put that file back, start anew with --overwrite, or give another --output.",
+            )
+
+    def resumable(self) -> bool:
+        """Whether there is a run to go on with: its rows, and anything that says that some were sent."""
+        sent = bool(_size(self.journal)) or _size(self.rollouts) is not None or bool(_size(self.failures))
+        return sent and _size(self.materialized) is not None
 
     def make_directory(self) -> None:
         """Raises OutputFailedError when the directory cannot be made or written to."""
@@ -84,46 +88,19 @@ class OutputPaths:
             raise OutputFailedError("the directory is not writable", where=str(directory), hint=f"This runs as uid {os.geteuid()}.")
 
 
-class OutputLock:
-    """One driver per output, on one machine: an exclusive lock on ``<output>.lock``, whose content names the run.
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None when there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputFailedError(f"cannot be looked at: {error.strerror}", where=str(path)) from None
 
-    The kernel frees it when its holder dies, so a lock never has to be broken by hand. A context manager.
-    """
 
-    def __init__(self, path: Path, run_id: str) -> None:
-        self._path = path
-        self._run_id = run_id
-        self._fd = -1
-
-    def __enter__(self) -> OutputLock:
-        while True:
-            try:
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except OSError as error:
-                raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(self._path)) from None
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                holder = os.read(fd, 4096).decode("utf-8", "replace").strip() or "an unknown run"
-                os.close(fd)
-                raise OutputLockedError(f"another driver writes to this output: {holder}", where=str(self._path)) from None
-            if self._is_current(fd):
-                break
-            os.close(fd)  # its holder removed the file between open and lock
-        os.ftruncate(fd, 0)
-        os.write(fd, orjson.dumps({"run_id": self._run_id, "host": socket.gethostname(), "pid": os.getpid()}))
-        self._fd = fd
-        return self
-
-    def _is_current(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), self._path.stat())
-        except FileNotFoundError:
-            return False
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._fd)
+def full_or(error: OSError) -> str:
+    """An OSError's reason, with one text for all ways in which a disk is full."""
+    return "the disk is full" if error.errno in _FULL else error.strerror or str(error)
 
 
 class LineFile:
@@ -140,22 +117,34 @@ class LineFile:
         except OSError as error:
             raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(path)) from None
         self._size = os.fstat(self._fd).st_size
+        self._waiting: list[bytes] = []
 
     def append(self, document: Any) -> None:
         """Write one document as a line. Raises OutputFailedError; then nothing of it is in the file."""
-        line = memoryview(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+        self._waiting.append(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+        self.flush()
+
+    def defer(self, document: Any) -> None:
+        """Write one document with the next line, or at ``flush``: a call to the kernel costs as much as all the rest of a line."""
+        self._waiting.append(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+
+    def flush(self) -> None:
+        """Write what was deferred. Raises OutputFailedError; then nothing of it is in the file."""
+        waiting, self._waiting = self._waiting, []
+        line = memoryview(waiting[0] if len(waiting) == 1 else b"".join(waiting))
         total = len(line)
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
         except OSError as error:
             os.ftruncate(self._fd, self._size)
-            reason = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
             raise OutputFailedError(
-                f"cannot be written: {reason}", where=str(self.path), hint="What was written before is whole."
+                f"cannot be written: {full_or(error)}",
+                where=str(self.path),
+                hint="What was written before is whole; --resume goes on.",
             ) from None
         self._size += total
-        self.lines += 1
+        self.lines += len(waiting)
 
     def sync(self) -> None:
         """Flush to the disk (blocks; call in a thread)."""
@@ -167,10 +156,23 @@ class LineFile:
 
 def write_document(path: Path, document: Any) -> None:
     """Replace a JSON file (2-space indent) whole. Raises OutputFailedError."""
+    _replace(path, orjson.dumps(document, option=orjson.OPT_INDENT_2), sync=False)
+
+
+def write_first_line(path: Path, document: Any, *, sync: bool) -> None:
+    """Make a JSONL file with its first line, whole or not at all. Raises OutputFailedError."""
+    _replace(path, orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE), sync=sync)
+
+
+def _replace(path: Path, content: bytes, *, sync: bool) -> None:
     part = path.with_name(path.name + ".part")
     try:
-        part.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        with part.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise OutputFailedError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise OutputFailedError(f"cannot be written: {full_or(error)}", where=str(path)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from gym_compose.driver.latency import Latencies
 from gym_compose.driver.record import Outcome
 from gym_compose.tasks.rows import ENVIRONMENT_SERVER, agent_of
 from gym_compose.wire.deadline import Clock
@@ -36,6 +37,14 @@ class Tally:
     _total: float = 0.0
     _started: float | None = None
     _groups: dict[tuple[str, str | None, str | None], _Group] = field(default_factory=dict)
+    carried: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def carry(self, outcome: Outcome) -> None:
+        """A row that an earlier run of the same output has settled: it counts, except for rate and ETA."""
+        self.carried += 1
+        self.taken += 1
+        self.ended(outcome)
 
     def began(self) -> None:
         """A row was taken."""
@@ -54,7 +63,9 @@ class Tally:
         task = record.get("_ng_task_id")
         taskset = task.get("taskset") if isinstance(task, dict) else None
         key = (str(record[ENVIRONMENT_SERVER]), taskset if isinstance(taskset, str) else None, agent_of(record))
-        group = self._groups.setdefault(key, _Group())
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
         if outcome.kind == "completed":
             self.completed += 1
             group.rollouts += 1
@@ -81,19 +92,26 @@ class Tally:
     def rate(self) -> float:
         """Rollouts that came back per second since the first request."""
         seconds = self.elapsed
-        return (self.completed + self.failed + self.dropped) / seconds if seconds > 0 else 0.0
+        return (self.completed + self.failed + self.dropped - self.carried) / seconds if seconds > 0 else 0.0
 
     @property
     def mean_reward(self) -> float | None:
         return self._total / self._rewards if self._rewards else None
 
+    @property
+    def waiting(self) -> int:
+        """Rows that no one has taken."""
+        return self.requested - self.taken
+
+    @property
+    def unstored(self) -> int:
+        """Rows that were taken and have no outcome: in flight, or cancelled."""
+        return self.taken - self.completed - self.failed - self.dropped
+
     def counts(self) -> RunCounts:
         """``unresolved`` is counted from its parts, not as the rest, so that the sum is a check."""
-        waiting = self.requested - self.taken
-        unstored = self.taken - self.completed - self.failed - self.dropped
-        return RunCounts(
-            requested=self.requested, completed=self.completed, failed=self.failed, unresolved=waiting + unstored + self.dropped
-        )
+        unresolved = self.waiting + self.unstored + self.dropped
+        return RunCounts(requested=self.requested, completed=self.completed, failed=self.failed, unresolved=unresolved)
 
     def snapshot(self) -> RunProgress:
         """A progress event."""

@@ -23,13 +23,12 @@ from gym_compose.tasks.rows import (
     TASK_SOURCE,
     taskset_of,
 )
+from gym_compose.wire.failures import AGENT_REQUEST_FAILED, AGENT_RUN_ERROR, ENVIRONMENT_SERVER_FAILED
 from gym_compose.wire.ids import ROLLOUT_ID as ROLLOUT_ID_PATTERN
 
 FAILURE_CLASS = "_ng_failure_class"
+FAILURE_KIND = "_ng_failure_kind"
 NO_PERSIST = "_ng_no_persist"
-AGENT_RUN_ERROR = "agent_run_error"
-AGENT_REQUEST_FAILED = "agent_request_failed"
-ENVIRONMENT_SERVER_FAILED = "environment_server_failed"
 
 _IDENTITY = (AGENT_REF, TASK_SOURCE, SKILLS_REF, ATTEMPT_INDEX, ROLLOUT_ID)
 _DID_NOT_RUN = frozenset((429, 502, 503, 504))
@@ -37,15 +36,20 @@ _RESERVED = frozenset(("ng_trajectory", "ng_model_call_capture", "ng_perf"))
 _EXCERPT = 2000
 
 Kind = Literal["completed", "failed", "dropped"]
+Fault = Literal["request", "reply"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Outcome:
-    """Where a completion goes: the output, the failures sidecar, or nowhere (the server asked for that)."""
+    """Where a completion goes: the output, the failures sidecar, or nowhere (the server asked for that).
+
+    ``fault``: no rollout came back, because of the request (no answer, an error status, no JSON) or of a reply that breaks the protocol.
+    """
 
     kind: Kind
     record: dict[str, Any]
     failure_class: str | None = None
+    fault: Fault | None = None
 
     @property
     def reward(self) -> float | None:
@@ -93,42 +97,62 @@ def rollout_id(row: Mapping[str, Any]) -> str:
     return given
 
 
-def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implementation: str) -> Outcome:
-    """What becomes of an answer. Never raises for its content: one bad reply fails one row."""
+def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implementation: str, *, strict: bool = False) -> Outcome:
+    """What becomes of an answer. Never raises for its content: one bad reply fails one row.
+
+    ``strict``: failures are told as NeMo Gym tells them, without kind, and without the text of what is no JSON.
+    """
     if reply.status >= 400:
-        kind = AGENT_REQUEST_FAILED if reply.status in _DID_NOT_RUN else AGENT_RUN_ERROR
+        name = AGENT_REQUEST_FAILED if reply.status in _DID_NOT_RUN else AGENT_RUN_ERROR
+        kind = "ClientResponseError" if strict else "PeerStatusError"
         message = f"{reply.method} {reply.url} answered {reply.status}"
-        return _stored(row, _failure(kind, "PeerStatusError", message, reply.status, _excerpt(reply.body)), server, implementation)
+        failure = _failure(name, kind, message, reply.status, _excerpt(reply.body), None if strict else name)
+        return _stored(row, failure, server, implementation, fault="request")
     try:
         answer = reply.json()
     except ValueError:
-        record = _failure(AGENT_RUN_ERROR, "JSONDecodeError", f"{reply.url} answered {reply.status} with no JSON", reply.status, None)
-        return _stored(row, record, server, implementation)
+        body, message = None if strict else _excerpt(reply.body), f"{reply.url} answered {reply.status} with no JSON"
+        failure = _failure(AGENT_RUN_ERROR, "JSONDecodeError", message, reply.status, body, None if strict else AGENT_RUN_ERROR)
+        return _stored(row, failure, server, implementation, fault="request")
     try:
-        if not isinstance(answer, dict):
+        if type(answer) is not dict:
             raise ValueError("the answer is not a JSON object")
-        record = _of_episode(answer) if taskset_of(row) is not None and _is_episode(answer) else answer
+        record = _of_episode(answer, strict) if _is_episode(answer) and taskset_of(row) is not None else answer
     except ValueError as error:
-        record = _failure(AGENT_RUN_ERROR, "InvalidReply", f"{reply.url}: {error}", reply.status, _excerpt(reply.body))
+        failure = _failure(AGENT_RUN_ERROR, "InvalidReply", f"{reply.url}: {error}", reply.status, _excerpt(reply.body), AGENT_RUN_ERROR)
+        return _stored(row, failure, server, implementation, fault="reply")
     return _stored(row, record, server, implementation)
 
 
-def outcome_of_error(row: Mapping[str, Any], error: PeerError, server: str, implementation: str) -> Outcome:
+def outcome_of_error(row: Mapping[str, Any], error: PeerError, server: str, implementation: str, *, strict: bool = False) -> Outcome:
     """What becomes of a call without an answer."""
-    record = _failure(AGENT_REQUEST_FAILED, type(error).__name__, str(error), None, None)
-    if error.failure_kind is not None:
-        record["_ng_failure_kind"] = error.failure_kind
-    return _stored(row, record, server, implementation)
+    kind = None if strict else error.failure_kind
+    failure = _failure(AGENT_REQUEST_FAILED, type(error).__name__, str(error), None, None, kind)
+    return _stored(row, failure, server, implementation, fault="request")
 
 
-def _failure(failure_class: str, kind: str, message: str, status: int | None, body: str | None) -> dict[str, Any]:
-    return {
+def drained(row: Mapping[str, Any], server: str, implementation: str) -> dict[str, Any]:
+    """The record of a row that the dispatch budget left out: written nowhere, only given to who takes all results (contract-data 1.8)."""
+    record: dict[str, Any] = {
+        FAILURE_CLASS: "cancelled",
+        NO_PERSIST: True,
+        "_ng_dispatch_drained": True,
+        "error_message": "not started: the dispatch budget was spent",
+    }
+    return _stored(row, record, server, implementation).record
+
+
+def _failure(failure_class: str, kind: str, message: str, status: int | None, body: str | None, failure_kind: str | None) -> dict[str, Any]:
+    failure: dict[str, Any] = {
         FAILURE_CLASS: failure_class,
         "_ng_failure_type": kind,
         "_ng_failure_message": message,
         "_ng_failure_http_status": status,
         "_ng_failure_response_body": body,
     }
+    if failure_kind is not None:
+        failure[FAILURE_KIND] = failure_kind
+    return failure
 
 
 def _excerpt(body: bytes) -> str | None:
@@ -138,12 +162,12 @@ def _excerpt(body: bytes) -> str | None:
     return text[:_EXCERPT] + "…" if len(text) > _EXCERPT or len(body) > 4 * _EXCERPT else text
 
 
-def _is_episode(answer: Mapping[str, Any]) -> bool:
-    identified = isinstance(answer.get("episode_id"), Mapping) and isinstance(answer.get(TASK_ID), Mapping)
+def _is_episode(answer: dict[str, Any]) -> bool:
+    identified = type(answer.get("episode_id")) is dict and type(answer.get(TASK_ID)) is dict
     return identified and ("result" in answer or "failure" in answer)
 
 
-def _of_episode(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _of_episode(answer: Mapping[str, Any], strict: bool) -> dict[str, Any]:
     """The record of an episode response (contract-data 1.10 step 1), and the kind of its failure, which the peer drops."""
     failure = answer.get("failure")
     if failure is not None:
@@ -158,9 +182,9 @@ def _of_episode(answer: Mapping[str, Any]) -> dict[str, Any]:
         for key, name in (
             ("stage", "_ng_failure_stage"),
             ("partial_response", "_ng_failure_partial_response"),
-            ("failure_kind", "_ng_failure_kind"),
+            ("failure_kind", FAILURE_KIND),
         ):
-            if failure.get(key) is not None:
+            if failure.get(key) is not None and not (strict and name == FAILURE_KIND):
                 record[name] = failure[key]
         return record
     result = answer.get("result")
@@ -173,7 +197,7 @@ def _of_episode(answer: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, implementation: str) -> Outcome:
+def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, implementation: str, *, fault: Fault | None = None) -> Outcome:
     """Append the collector's keys in the contract's order and say where the record goes (contract-data 1.10 steps 2 and 7)."""
     record[TASK_INDEX] = row[TASK_INDEX]
     record[ROLLOUT_INDEX] = row[ROLLOUT_INDEX]
@@ -186,5 +210,5 @@ def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, impleme
     if record.get(NO_PERSIST):
         return Outcome("dropped", record, None if failure_class is None else str(failure_class))
     if failure_class is not None:
-        return Outcome("failed", record, str(failure_class))
+        return Outcome("failed", record, str(failure_class), fault)
     return Outcome("completed", record)

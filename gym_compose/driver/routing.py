@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gym_compose.driver.errors import AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError, RoutingError
 from gym_compose.tasks.agents import ROUTES_KEY, dataset_agent_pins, resolve_dataset_agent
 from gym_compose.tasks.errors import DatasetAgentError, RowOptionsError
 from gym_compose.tasks.rows import AGENT_REF, ENVIRONMENT_SERVER, agent_of, source_of, taskset_of
+from gym_compose.wire.names import EXTENSION_KEY
 from gym_compose.wire.references import (
     AGENT_TYPE,
     ENVIRONMENT_TYPE,
@@ -24,13 +25,18 @@ from gym_compose.wire.references import (
 from gym_compose.wire.suggestions import close_or_all
 
 RoutingMode = Literal["agent", "legacy", "taskset"]
+IDEMPOTENT_KEY = "idempotent_episodes"
 PAIRING_KEY = "allow_unsupported_pairing"
 PAIRING_VARIABLE = "NEMO_GYM_ALLOW_UNSUPPORTED_PAIRING"
 
 
 @dataclass(frozen=True)
 class EnvironmentServer:
-    """An environment server of the running deployment. ``agents`` are those it refers to, ``agent`` the one its rollouts count for."""
+    """An environment server of the running deployment. ``agents`` are those it refers to, ``agent`` the one its rollouts count for.
+
+    ``idempotent``: the config says that a second ``POST /run`` of one episode id does no harm
+    (``compose: {servers: {NAME: {idempotent_episodes: true}}}``).
+    """
 
     name: str
     implementation: str
@@ -38,10 +44,10 @@ class EnvironmentServer:
     agents: tuple[str, ...]
     agent: str | None
     resources_server: str | None
+    idempotent: bool = False
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Key(NamedTuple):
     """All that routing looks at in an expanded row."""
 
     materialized: bool
@@ -226,10 +232,17 @@ class Router:
 
 def environment_servers(config: Mapping[str, Any]) -> dict[str, EnvironmentServer]:
     """The environment servers of a config by instance name, in its order."""
-    return {block.instance: _environment_server(block) for block in server_blocks(config, ENVIRONMENT_TYPE)}
+    extension = config.get(EXTENSION_KEY)
+    options = extension.get("servers") if isinstance(extension, Mapping) else None
+    declared = {
+        name
+        for name, server in (options.items() if isinstance(options, Mapping) else ())
+        if isinstance(server, Mapping) and server.get(IDEMPOTENT_KEY) is True
+    }
+    return {block.instance: _environment_server(block, block.instance in declared) for block in server_blocks(config, ENVIRONMENT_TYPE)}
 
 
-def _environment_server(block: ServerBlock) -> EnvironmentServer:
+def _environment_server(block: ServerBlock, idempotent: bool) -> EnvironmentServer:
     host, port = block.fields.get("host"), block.fields.get("port")
     # The published view of a head leaves out what does not work from here; such a server is known and cannot be called.
     url = f"http://{host}:{port}" if host and port else ""
@@ -240,6 +253,7 @@ def _environment_server(block: ServerBlock) -> EnvironmentServer:
         agents=environment_server_agent_names(block.fields),
         agent=environment_server_attributed_agent(block.fields),
         resources_server=referenced_name(block.fields, "resources_server"),
+        idempotent=idempotent,
     )
 
 

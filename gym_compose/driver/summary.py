@@ -15,10 +15,11 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: asked to stop, or by an error."""
+    """How a run ended: asked to stop, by its dispatch budget, or by an error."""
 
     interrupted: bool = False
     error: GymComposeError | None = None
+    drained: bool = False
 
 
 def check_counts(tally: Tally, stored: int, failed: int) -> IncompleteError | None:
@@ -37,7 +38,16 @@ def nothing_completed(tally: Tally) -> GymComposeError | None:
     if tally.requested == 0 or tally.completed > 0:
         return None
     classes = ", ".join(f"{count} {name}" for name, count in sorted(tally.failures.items())) or "no failure was reported"
+    if tally.waiting:
+        classes += f"; {tally.waiting} rows were not started within dispatch_budget_s"
     return GymComposeError(f"none of {tally.requested} rollouts completed: {classes}", hint="The failures file says why.")
+
+
+def unresolved(tally: Tally, ending: Ending) -> dict[str, int]:
+    """Why rows have no answer. A run that was asked to stop or drained says so, whatever came after."""
+    not_started = "interrupted" if ending.interrupted else "dispatch_budget" if ending.drained else "run_ended"
+    counts = {not_started: tally.waiting, "cancelled": tally.unstored, "not_persisted": tally.dropped}
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def beside(summary: RunSummary) -> RunSummary:
@@ -66,6 +76,8 @@ def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending) -> 
         rate=round(tally.rate, 3),
         mean_reward=tally.mean_reward,
         failures=dict(sorted(tally.failures.items())),
+        unresolved=unresolved(tally, ending),
+        latency=tally.latencies.summary(),
         groups=tally.groups(),
         files={**files, "summary": str(paths.summary)},
         interrupted=ending.interrupted,

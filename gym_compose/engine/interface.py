@@ -35,6 +35,8 @@ class ServiceState:
     slice_sha256: str | None = None
     memory_bytes: int | None = None
     networks: tuple[str, ...] = ()
+    pid: int | None = None
+    """Of its first process, as the engine's host numbers it; None when it does not run."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""In which order a project stops: who is called last of all stops last (drivers, environment servers, agents, resources, models, head).
+"""In which order a project stops: who is called last stops last (drivers, environment servers, agents, resources, models, Ray, head).
 
 The server type of a service is read from its public slice in the project directory, which both engines keep; a service whose slice is
 gone stops with the resources servers, in the middle.
@@ -15,7 +15,7 @@ from gym_compose.engine.interface import ServiceState
 from gym_compose.wire.names import ServerType
 
 _TIER: Mapping[ServerType, int] = {"environment_servers": 1, "responses_api_agents": 2, "resources_servers": 3, "responses_api_models": 4}
-_DRIVER, _UNKNOWN, _HEAD = 0, 3, 5
+_DRIVER, _UNKNOWN, _RAY, _HEAD = 0, 3, 5, 6
 
 
 def server_types(directory: Path | None) -> dict[str, str]:
@@ -46,6 +46,8 @@ def _tier(state: ServiceState, types: Mapping[str, str]) -> int:
         return _DRIVER
     if state.role in ("head", "relay"):
         return _HEAD
+    if state.role == "ray":
+        return _RAY
     for server_type, tier in _TIER.items():
         if types.get(state.service) == server_type:
             return tier

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,13 @@ from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import GymComposeError, InvalidInputError
 from gym_compose.wire.names import HEAD_ALIAS, HEAD_PORT_INSIDE
 from gym_compose.wire.run import RunSummary
-from gym_compose.wire.settings import Settings
+from gym_compose.wire.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from gym_compose.project.project import Project
 
 _INTERRUPT = "SIGINT"
+_READ_BY_DRIVERS = ("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "NEMO_GYM_ALLOW_UNSUPPORTED_PAIRING")
 
 
 def collect(project: Project, options: RunOptions, on_event: OnEvent, *, cwd: Path | None = None) -> RunSummary:
@@ -102,21 +104,36 @@ def _in_container(project: Project, engine: DockerEngine, options: RunOptions, p
         output_jsonl_fpath=inside.output,
     )
     run.create(request, paths)
+    return start_and_follow(project, engine, run, inside.mounts, paths.output, on_event)
+
+
+def start_and_follow(
+    project: Project, engine: DockerEngine, run: RunDirectory, mounts: Sequence[tuple[str, str, bool]], output: str, on_event: OnEvent
+) -> RunSummary:
+    """Start a driver for a run directory with its request in it, with these (host, container, read-only) mounts, and follow it to its end.
+    ``output`` is the host's path of its rollouts."""
     deadline = Deadline.after(project.settings.compose_create_seconds, "the driver to start")
     asked = DriverRequest(
         project=project.name,
         directory=project.directory.path,
         run_id=run.run_id,
         user=f"{os.getuid()}:{os.getgid()}",
-        mounts=tuple(Mount(source, target, read_only) for source, target, read_only in inside.mounts),
-        output=paths.output,
+        mounts=tuple(Mount(source, target, read_only) for source, target, read_only in mounts),
+        output=output,
+        environment=driver_environment(project.environ),
     )
     try:
         driver = engine.start_driver(asked, deadline)
     except BaseException:
         _discard(project, engine, run)
         raise
-    return _follow(driver, run, paths.output, on_event, project.settings, project.redact)
+    return _follow(driver, run, output, on_event, project.settings, project.redact)
+
+
+def driver_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a driver in a container gets of the caller's environment: the settings, and the two variables of NeMo Gym that it reads."""
+    names = {*(PREFIX + field.name.upper() for field in dataclasses.fields(Settings)), *_READ_BY_DRIVERS}
+    return {name: environ[name] for name in sorted(names) if environ.get(name)}
 
 
 def _discard(project: Project, engine: DockerEngine, run: RunDirectory) -> None:
@@ -189,11 +206,16 @@ def _here(head_url: str, run: RunDirectory, options: RunOptions, paths: HostPath
 
     request = with_paths(options, run_id=run.run_id, head_url=head_url, input_jsonl_fpath=paths.input, output_jsonl_fpath=paths.output)
     run.create(request, paths)
+    return run_here(run, lambda stop: drive(request, on_event, stop))
+
+
+def run_here(run: RunDirectory, work: Callable[[asyncio.Event], Awaitable[RunSummary]]) -> RunSummary:
+    """Do a driver's work in this process; SIGINT and SIGTERM set the event that it is given. The exit code is kept in ``run``."""
 
     async def main() -> RunSummary:
         stop = asyncio.Event()
         with _signals(stop):
-            return await drive(request, on_event, stop)
+            return await work(stop)
 
     try:
         summary = asyncio.run(main())

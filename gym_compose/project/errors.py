@@ -7,7 +7,8 @@ GymComposeError
 │   └── OtherEngineError        the project runs on the other engine
 ├── InvalidInputError
 │   ├── ProjectNotFoundError    no project of that name, or none, or several, under the current directory
-│   └── NoHeadError             nothing answers where the head server should be
+│   ├── NoHeadError             nothing answers where the head server should be
+│   └── DriverHookError         rollout_collection_driver names no function
 ├── NotReadyError
 │   ├── ServerDiedError         a server ended while it was waited for
 │   └── HeadFailedError         the head server gave its verdict, or none
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gym_compose.wire.errors import GymComposeError, InvalidInputError, NotReadyError, PrerequisiteError
+from gym_compose.wire.slice import withheld_hint
 
 
 class ProjectBusyError(PrerequisiteError):
@@ -32,6 +34,10 @@ class ProjectBusyError(PrerequisiteError):
             where=f"project {project}",
             hint="Wait until it is done, or stop it.",
         )
+
+
+class DriverHookError(InvalidInputError):
+    """``rollout_collection_driver`` is not of its form, or what it names is not there."""
 
 
 class HeadPortTakenError(PrerequisiteError):
@@ -101,6 +107,8 @@ class ServerDiedError(NotReadyError):
         hint = f"Its limit is `compose: servers: {service}: {{memory: …}}`." if oom_killed else None
         if exit_code == 0 and not oom_killed:
             hint = "Its entrypoint came to its end without serving: a native one ends in `MyServer.run_webserver()`."
+        if not oom_killed:
+            hint = withheld_hint(log) or hint
         details = tuple(log) if log else ("(it wrote nothing)",)
         super().__init__(f"the server {cause} before it was ready", where=f"services/{service}", hint=hint, details=details)
         self.service = service

@@ -49,7 +49,12 @@ class DriverOutput:
         if isinstance(self.last, RunFailed):
             raise RunFailedError(self._redact(self.last.message), hint=self.last.hint, exit_code=self.last.exit_code, details=self.tail)
         ended = "was stopped" if exit_code in (137, 143) else f"ended with exit code {'unknown' if exit_code is None else exit_code}"
-        raise RunFailedError(f"the driver {ended} before it was done", exit_code=exit_code or 1, details=self.tail)
+        raise RunFailedError(
+            f"the driver {ended} before it was done",
+            hint="What it wrote is there: the same command with --resume goes on.",
+            exit_code=exit_code or 1,
+            details=self.tail,
+        )
 
 
 def redacted(on_event: OnEvent, redact: Callable[[str], str]) -> OnEvent:

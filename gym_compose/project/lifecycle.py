@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gym_compose.engine.errors import PortTakenError
+from gym_compose.engine.errors import CommandError, PortTakenError
 from gym_compose.engine.interface import PlannedAction, Report, StopReport
 from gym_compose.project.errors import HeadFailedError
 from gym_compose.project.published import instance_addresses, write_published
@@ -72,7 +72,10 @@ def _fresh(project: Project, actions: Sequence[PlannedAction]) -> frozenset[str]
 
 
 def _apply(project: Project, actions: Sequence[PlannedAction], deadline: Deadline, report: Report) -> None:
-    """Start what is planned. A port that was taken between our look and the engine's bind gives way once, unless the config names it."""
+    """Start what is planned. A port that was taken between our look and the engine's bind gives way once, unless the config names it.
+
+    Raises ServerDiedError or NotReadyError for a service that others wait for and that did not become healthy.
+    """
     engine, directory = project.engine, project.directory.path
     try:
         engine.apply(project.deployment, directory, actions, deadline, report)
@@ -85,6 +88,9 @@ def _apply(project: Project, actions: Sequence[PlannedAction], deadline: Deadlin
         project.settle_ports(observed)
         project.build(deadline, report)
         engine.apply(project.deployment, directory, engine.plan(project.deployment, observed), deadline, report)
+    except CommandError as error:
+        ReadyWait(engine=engine, deployment=project.deployment, redact=project.redact, settings=project.settings).raise_unhealthy(error)
+        raise
 
 
 def _wait(

@@ -11,9 +11,11 @@ from pathlib import Path
 import yaml
 
 from gym_compose.compiler.addresses import host_ports
-from gym_compose.compiler.assets import read_assets, read_host_files
+from gym_compose.compiler.assets import read_assets, read_host_files, read_locks
 from gym_compose.compiler.hostfiles import wanted_files
+from gym_compose.compiler.locks import LOCK_DIRECTORY
 from gym_compose.compiler.options import CompileOptions
+from gym_compose.compiler.own_image import NEMO_GYM_ARGUMENT
 from gym_compose.config.model import GymConfig, ServerSource
 from gym_compose.config.nemo_gym import find_nemo_gym
 from gym_compose.project import assets
@@ -25,13 +27,13 @@ from gym_compose.wire.settings import Settings
 
 UNWRITTEN_KEY = "0" * 64
 """The session key of a project that was never written: only a plan is made with it, ``Project.write`` compiles again with a real one."""
-_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 def ca_bundle(environ: Mapping[str, str], files: Sequence[str] = _CA_FILES) -> str | None:
     """The host's CA bundle, which image builds get as a secret: as the environment says, else where distributions keep it."""
-    for candidate in (*(environ.get(name) for name in _CA_VARIABLES), *files):
+    for candidate in (*(environ.get(name) for name in CA_VARIABLES), *files):
         if candidate and Path(candidate).is_file():
             return str(Path(candidate).absolute())
     return None
@@ -103,6 +105,7 @@ def compile_options(
     roots: Sequence[Path],
     settings: Settings,
     publish: Sequence[str] = (),
+    upgrade: bool = False,
 ) -> CompileOptions:
     """All of it. ``roots`` are where files that the config names are looked for, in order. Reads files and writes none: while a project
     was never written, a placeholder stands for its session key."""
@@ -122,6 +125,12 @@ def compile_options(
         files=read_host_files(wanted_files(config, sources), roots),
         publish=tuple(publish),
         stop_grace_seconds=settings.stop_grace_seconds,
+        locks=read_locks(directory.path.parent / LOCK_DIRECTORY),
+        upgrade=upgrade,
         loopback_ports=loopback_only(host_ports(config)) if target == "docker" else frozenset(),
-        nemo_gym=find_nemo_gym(roots) if any(source.runtime == "nemo-gym" for source in sources.values()) else None,
+        nemo_gym=find_nemo_gym(roots) if any(_runs_on_nemo_gym(source) for source in sources.values()) else None,
     )
+
+
+def _runs_on_nemo_gym(source: ServerSource) -> bool:
+    return source.runtime == "nemo-gym" or NEMO_GYM_ARGUMENT in source.build_arguments

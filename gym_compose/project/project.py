@@ -200,8 +200,12 @@ class Project:
         """What ``up`` would do now."""
         return self.engine.plan(self.deployment, self.engine.observe(self.name, deadline))
 
-    def build(self, deadline: Deadline, report: Report) -> Sequence[BuiltImage]:
-        """Make the images (or requirement sets) that are missing; the files are written first. Raises BuildError."""
+    def build(self, deadline: Deadline, report: Report, *, upgrade: bool = False) -> Sequence[BuiltImage]:
+        """Make the images (or requirement sets) that are missing; the files are written first. ``upgrade`` leaves the locks of requirements
+        alone, so that all versions are chosen anew. Raises BuildError."""
+        if upgrade:
+            compiled = self._loaded()
+            self._compiled = self._compile(replace(compiled.source, upgrade=True), self.directory, compiled.head_port)
         self.write()
         return self.engine.build(self.deployment, self.directory.path, deadline, report)
 

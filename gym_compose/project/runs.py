@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gym_compose.project.directory import ProjectDirectory, write_file
 from gym_compose.wire.errors import InvalidInputError, PrerequisiteError
+from gym_compose.wire.jobs import Job
 from gym_compose.wire.names import CONTAINER_INPUT, CONTAINER_OUTPUT, CONTAINER_RUN
 from gym_compose.wire.run import RunRequest, RunSummary
 
@@ -53,7 +54,7 @@ class RunDirectory:
     def request_file(self) -> Path:
         return self.path / REQUEST_NAME
 
-    def create(self, request: RunRequest, host: HostPaths) -> None:
+    def create(self, request: RunRequest | Job, host: HostPaths) -> None:
         """Write the request as the driver reads it, and the paths of this host. Raises PrerequisiteError."""
         try:
             self.path.mkdir(parents=True, mode=0o700)
@@ -90,14 +91,18 @@ def run_directories(project: ProjectDirectory) -> tuple[RunDirectory, ...]:
 def check_paths(options: RunOptions, cwd: Path) -> HostPaths:
     """The absolute input and output of a run; the output's directory is made.
 
+    A resume has its rows already, so with ``resume_anyway`` (or ``strict_compatibility``) the input may be gone.
+
     Raises InvalidInputError naming the path when the input is no readable file or the output cannot be a file.
     """
     source = (cwd / Path(options.input_jsonl_fpath).expanduser()).resolve()
-    if not source.is_file():
+    dispensable = options.resume_from_cache and (options.resume_anyway or options.strict_compatibility)
+    if not source.is_file() and not (dispensable and not source.exists()):
         what = "is a directory" if source.is_dir() else "does not exist"
-        raise InvalidInputError(
-            f"the input file {what}", where=str(source), hint="Give a JSONL file with one task row a line (--input FILE)."
-        )
+        hint = "Give a JSONL file with one task row a line (--input FILE)."
+        if options.resume_from_cache:
+            hint = "Put it back; or give --resume-anyway, as the rows of the first run are kept."
+        raise InvalidInputError(f"the input file {what}", where=str(source), hint=hint)
     target = (cwd / Path(options.output_jsonl_fpath).expanduser()).resolve()
     if target.is_dir():
         raise InvalidInputError("the output is a directory", where=str(target), hint="Give the name of a file (--output FILE).")
@@ -121,14 +126,15 @@ class ContainerPaths:
 
     @classmethod
     def of(cls, host: HostPaths, run: RunDirectory) -> ContainerPaths:
-        """The input file alone, the output's directory, and the run's directory are mounted; nothing else of the host is."""
+        """The input file alone (where it is there), the output's directory, and the run's directory are mounted; nothing else of the host
+        is."""
         source, target = Path(host.input), Path(host.output)
         inside = f"{CONTAINER_INPUT}/{source.name}"
         return cls(
             input=inside,
             output=f"{CONTAINER_OUTPUT}/{target.name}",
             mounts=(
-                (str(source), inside, True),
+                *([(str(source), inside, True)] if source.exists() else []),
                 (str(target.parent), CONTAINER_OUTPUT, False),
                 (str(run.path), CONTAINER_RUN, False),
             ),

@@ -53,6 +53,8 @@ class ProjectSource:
     sources: Mapping[tuple[str, str], ServerSource]
     kept_ports: Mapping[str, int] = field(default_factory=dict)
     """Ports of an earlier start that this config was given again (process engine)."""
+    upgrade: bool = False
+    """Requirements are resolved anew, whatever is locked."""
 
     @classmethod
     def load(cls, selection: Selection, *, target: EngineName, settings: Settings) -> ProjectSource:
@@ -64,7 +66,10 @@ class ProjectSource:
             check_project_name(selection.name)
         config = _load(selection, target, None)
         require_instances(config)
-        source = cls(selection, target, settings, __version__, config, find_sources(config, _server_roots(selection)))
+        sources = find_sources(config, _server_roots(selection))
+        if target == "docker":
+            sources = {key: _with_context(source) for key, source in sources.items()}
+        source = cls(selection, target, settings, __version__, config, sources)
         if target == "process":
             state = ProjectDirectory.under(selection.cwd, source.name).read_state()
             if state is not None and state.ports:
@@ -125,6 +130,7 @@ class ProjectSource:
             roots=tuple(root.path for root in _server_roots(self.selection)),
             settings=self.settings,
             publish=self.selection.publish,
+            upgrade=self.upgrade,
         )
 
     def compile(self, directory: ProjectDirectory, *, head_port: int, session_key: str | None) -> Deployment:
@@ -183,6 +189,14 @@ def _load(selection: Selection, target: EngineName, ports: PortAllocator | None)
         install_root=installed_root(),
         host_for=_alias if docker else None,
     )
+
+
+def _with_context(source: ServerSource) -> ServerSource:
+    if source.runtime != "dockerfile":
+        return source
+    from gym_compose.engine.docker.context import with_context  # it brings the Docker SDK, for the few that need it
+
+    return with_context(source)
 
 
 def _alias(instance: str) -> str:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
 from gym_compose.compiler.deployment import Deployment
+from gym_compose.engine.errors import CommandError
 from gym_compose.engine.interface import Engine, EngineEvent, LogLine
 from gym_compose.project.errors import HeadFailedError, ServerDiedError
+from gym_compose.project.listening import listening_text
 from gym_compose.wire.deadline import Deadline
+from gym_compose.wire.errors import NotReadyError
 from gym_compose.wire.head import HealthReport, InstanceHealth
 from gym_compose.wire.names import HEAD_SERVICE
 from gym_compose.wire.settings import Settings
+
+_DEPENDENCY = re.compile(r"dependency failed to start: container (\S+) (?:is unhealthy|exited \((\d+)\))")
 
 Health = Callable[[], HealthReport | None]
 Redact = Callable[[str], str]
@@ -127,6 +133,21 @@ class ReadyWait:
         others = tuple(item for item in report.unreachable if item.name not in late)
         return report.model_copy(update={"status": "starting", "phase": "servers", "waiting": waiting, "unreachable": others})
 
+    def raise_unhealthy(self, error: CommandError) -> None:
+        """Raise for the service that others wait for and that is the reason of ``error``: compose says of it no more than its name."""
+        for line in error.details:
+            match = _DEPENDENCY.search(line)
+            service = match and next(
+                (s.name for s in self.deployment.services if f"{self.deployment.project}-{s.name}-1" == match[1]), None
+            )
+            if match and service:
+                log = self._log_tail(service)
+                if match[2] is not None:
+                    raise ServerDiedError(service, exit_code=int(match[2]), oom_killed=False, log=log) from error
+                raise NotReadyError(
+                    "it did not become healthy, and others wait for it", where=f"services/{service}", details=log
+                ) from error
+
     def raise_dead(self, deadline: Deadline, event: EngineEvent | None = None) -> None:
         """Raise for the first service (in start order) that has ended by now.
 
@@ -165,9 +186,20 @@ class ReadyWait:
             details.append(self.redact(f"{missing.name} ({missing.kind}) {missing.state} at {missing.url}{why}"))
             service = next((service.name for service in self.deployment.services if service.instance == missing.name), None)
             if missing.kind == "server" and service is not None:
+                details.extend(f"  {line}" for line in self._listening(service))
                 details.extend(f"  {line}" for line in self._log_tail(service))
         message = report.error or "servers or model endpoints did not become ready"
         return HeadFailedError(self.redact(message), where=f"project {self.deployment.project}", details=tuple(details))
+
+    def _listening(self, service: str) -> tuple[str, ...]:
+        """What a server that does not answer listens on, where it can be seen: containers have ports of their own, processes share ours."""
+        if self.engine.name != "docker":
+            return ()
+        port = self.deployment.service(service).port
+        deadline = Deadline.after(self.settings.docker_call_seconds, "the state of the services")
+        state = self.engine.observe(self.deployment.project, deadline).state(service)
+        said = listening_text(state.pid, port) if state is not None and state.pid is not None else None
+        return (said,) if said is not None else ()
 
     def _too_late(self, last: HealthReport | None) -> HeadFailedError:
         missing = ", ".join(item.name for item in last.waiting) if last is not None else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -9,6 +11,7 @@ from starlette.types import Scope
 
 from gym_compose.serving.prefix import PREFIX_KEY, rollout_of
 from gym_compose.serving.session import Session, request_cookies
+from gym_compose.wire.sessions import SESSION_ID_KEY
 
 
 class Call:
@@ -63,6 +66,14 @@ class Call:
     def path_params(self) -> dict[str, Any]:
         params: dict[str, Any] = self.scope.get("path_params", {})
         return params
+
+    def inner(self, cookies: Mapping[str, str]) -> Call:
+        """A call that this server makes to itself without a request: those cookies only, a session of its own, no rollout prefix. What its
+        handler sets is in ``cookies_to_set``."""
+        scope = {**self.scope, "headers": [], "session": Session({SESSION_ID_KEY: str(uuid.uuid4())}), PREFIX_KEY: ""}
+        call = Call(scope, b"")
+        call._cookies = dict(cookies)
+        return call
 
     def set_cookie(self, name: str, value: str) -> None:
         """Send ``name=value`` with the answer (another server's cookie that the caller needs)."""

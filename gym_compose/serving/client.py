@@ -9,7 +9,8 @@
 
 The peer re-sends a POST after a dropped connection and so runs an episode twice (contract-servers 8.50). Here a refused or unresolved
 connection is tried again until the caller's deadline, since nothing was written; once a connection stood, a request is never sent again.
-Needs aiohttp and orjson only: the driver imports this module, and no web framework with it.
+``http://`` goes over the lean connections of ``connection``, everything else over aiohttp (``general``). Needs httptools and orjson only:
+the driver imports this module, and no web framework with it.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
-import aiohttp
 import orjson
 
+from gym_compose.serving.connection import Answer, BrokenConnectionError, NoConnectionError, PlainPool, head_of, plain_target
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.settings import Settings
+
+if TYPE_CHECKING:
+    from gym_compose.serving.general import GeneralPool
 
 UNBOUNDED = Deadline(None)
 BODY_EXCERPT = 2000
@@ -83,7 +86,7 @@ class PeerStatusError(PeerError):
         return self.status in (408, 425, 429) or self.status >= 500
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Reply:
     """A whole answer. ``headers`` keeps repeated fields; names are as the peer wrote them."""
 
@@ -181,24 +184,31 @@ def _socket_factory(keepalive: tuple[int, int, int]) -> Callable[[Any], socket.s
     return make
 
 
-_connected: ContextVar[list[bool]] = ContextVar("connected")
-"""Of the request in this task: holds an element once it has a connection, after which its bytes may have left."""
+class _Attempt:
+    """How far one attempt of a request came. ``answer_seconds`` bounds it from its connection on."""
 
+    __slots__ = ("_answer_seconds", "bound", "connected")
 
-class _Connector(aiohttp.TCPConnector):
-    async def connect(self, *args: Any, **kwargs: Any) -> Any:
-        connection = await super().connect(*args, **kwargs)
-        _connected.get().append(True)
-        return connection
+    def __init__(self, answer_seconds: float | None) -> None:
+        self._answer_seconds = answer_seconds
+        self.bound: asyncio.Timeout | None = None
+        self.connected = False
+
+    def note(self) -> None:
+        """It has a connection: its bytes leave now."""
+        self.connected = True
+        if self.bound is not None and self._answer_seconds is not None:
+            self.bound.reschedule(asyncio.get_running_loop().time() + self._answer_seconds)
 
 
 class HttpClient:
-    """One pooled aiohttp session. Use as an async context manager, or ``close()`` it; the session is made on first use, in the loop of
-    the caller."""
+    """One pool of connections. Use as an async context manager, or ``close()`` it; what needs an event loop is made on first use, in the
+    loop of the caller."""
 
     def __init__(self, options: PoolOptions | None = None) -> None:
         self._options = options or PoolOptions()
-        self._session: aiohttp.ClientSession | None = None
+        self._plain: PlainPool | None = None
+        self._general: GeneralPool | None = None
 
     async def __aenter__(self) -> HttpClient:
         return self
@@ -208,25 +218,13 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close the pool. Connections in use break."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            options = self._options
-            self._session = aiohttp.ClientSession(
-                connector=_Connector(
-                    limit=options.limit,
-                    limit_per_host=options.limit_per_host,
-                    keepalive_timeout=options.keep_alive_seconds,
-                    socket_factory=_socket_factory(options.tcp_keepalive),
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
-                auto_decompress=True,
-            )
-        return self._session
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.close()
+            await asyncio.sleep(0)  # the loop takes the aborted sockets back
+        general, self._general = self._general, None
+        if general is not None:
+            await general.close()
 
     async def request(
         self,
@@ -238,11 +236,17 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         cookies: Mapping[str, str] | None = None,
         deadline: Deadline = UNBOUNDED,
+        answer_seconds: float | None = None,
+        retry_refused: bool = True,
     ) -> Reply:
         """Send one request and read the whole answer.
 
         ``json`` is anything orjson writes, or a pydantic model (unset fields left out); ``data`` are the bytes of the body. Only the given
-        cookies are sent. Raises PeerUnreachable, PeerDropped or PeerTimeout; a status is never an error here.
+        cookies are sent. ``answer_seconds`` bounds the time between the connection and the end of the answer, so neither a wait for one of
+        a bounded pool's connections nor a server that is not up yet counts; it stands in for ``deadline``. Without ``retry_refused`` a
+        connection that cannot be made is an error at once.
+
+        Raises PeerUnreachable, PeerDropped or PeerTimeout; a status is never an error here.
         """
         if json is not None:
             data = encode(json)
@@ -250,40 +254,64 @@ class HttpClient:
         if headers:
             sent.update((name.lower(), value) for name, value in headers.items())
         if cookies:
-            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
-        session = self._open()
+            sent["cookie"] = "; ".join([f"{name}={value}" for name, value in cookies.items()])
         shown = without_credentials(url)
+        plain = plain_target(method, url)
         while True:
-            connected: list[bool] = []
-            _connected.set(connected)
+            attempt = _Attempt(answer_seconds)
+            send = (
+                self._send_plain(method, *plain, data, sent, attempt.note) if plain else self._send(method, url, data, sent, attempt.note)
+            )
             try:
-                async with asyncio.timeout(deadline.remaining()):
-                    async with session.request(method, url, data=data, headers=sent, allow_redirects=False) as answer:
-                        body = await answer.read()
-                        return Reply(
-                            status=answer.status,
-                            headers=tuple((k.decode("latin-1"), v.decode("latin-1")) for k, v in answer.raw_headers),
-                            body=body,
-                            method=method,
-                            url=shown,
-                        )
-            except aiohttp.ClientConnectorError as error:
+                seconds = deadline.remaining()
+                if seconds is None and answer_seconds is None:
+                    status, received, body = await send
+                else:
+                    async with asyncio.timeout(seconds) as attempt.bound:
+                        status, received, body = await send
+                return Reply(status, received, body, method, shown)
+            except NoConnectionError as error:
                 if error.errno in _LOCAL_ERRNOS:
                     raise LocalResourceError(f"{method} {shown}: {error}", method=method, url=shown) from error
                 # Refused, unreachable or unresolved: no byte was written, so the request may be sent.
                 pause = deadline.pause(self._options.connect_retry_seconds)
-                if deadline.expired or pause <= 0:
+                if not retry_refused or deadline.expired or pause <= 0:
                     raise PeerUnreachable(f"{method} {shown}: no connection ({error})", method=method, url=shown) from error
                 await asyncio.sleep(pause)
             except TimeoutError as error:
                 purpose = f" ({deadline.purpose})" if deadline.purpose else ""
-                if not connected:
+                if answer_seconds is not None:
+                    purpose = f" ({answer_seconds:g} s)"
+                if not attempt.connected:
                     raise PeerUnreachable(f"{method} {shown}: no connection in time{purpose}", method=method, url=shown) from error
                 raise PeerTimeout(f"{method} {shown}: no answer in time{purpose}", method=method, url=shown) from error
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, OSError) as error:
-                raise PeerDropped(
-                    f"{method} {shown}: connection broke ({type(error).__name__}: {error})", method=method, url=shown
-                ) from error
+            except BrokenConnectionError as error:
+                raise PeerDropped(f"{method} {shown}: connection broke ({error})", method=method, url=shown) from error
+
+    async def _send_plain(
+        self, method: str, authority: str, target: str, data: bytes | None, headers: Mapping[str, str], connected: Callable[[], None]
+    ) -> Answer:
+        if self._plain is None:
+            self._plain = PlainPool(**self._pool())
+        length = len(data) if data is not None else 0 if method == "POST" else None
+        head = head_of(method, authority, target, headers, length)
+        return await self._plain.exchange(authority, head if data is None else head + data, connected)
+
+    async def _send(self, method: str, url: str, data: bytes | None, headers: Mapping[str, str], connected: Callable[[], None]) -> Answer:
+        if self._general is None:
+            from gym_compose.serving.general import GeneralPool
+
+            self._general = GeneralPool(**self._pool())
+        return await self._general.exchange(method, url, data, headers, connected)
+
+    def _pool(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "make_socket": _socket_factory(options.tcp_keepalive),
+            "keep_alive": options.keep_alive_seconds,
+            "limit": options.limit,
+            "limit_per_host": options.limit_per_host,
+        }
 
 
 def without_credentials(url: str) -> str:

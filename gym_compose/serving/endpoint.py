@@ -75,13 +75,15 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route. ``path`` may hold ``{name}`` and ``{name:path}``. ``error_urls``: entries of a 422 name their page (model servers)."""
+    """One route. ``path`` may hold ``{name}`` and ``{name:path}``. ``error_urls``: entries of a 422 name their page (model servers);
+    ``describes``: the body as ``/openapi.json`` shows it, where the handler reads bytes."""
 
     method: str
     path: str
     handler: Handler
     documented: bool = True
     error_urls: bool = False
+    describes: Any = None
 
     @cached_property
     def path_parameters(self) -> tuple[str, ...]:

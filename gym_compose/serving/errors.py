@@ -1,19 +1,7 @@
-"""Errors as answers: what a failing handler looks like on the wire (contract-servers 1.4).
-
-| raised by a handler      | answer                                                                                 |
-|--------------------------|----------------------------------------------------------------------------------------|
-| ``ValidationError`` of the body | 422 ``{"detail": [{type, loc, msg, input}…]}``                                  |
-| ``HTTPError``            | its status, ``{"detail": …}``                                                          |
-| ``PeerStatusError``      | 500, JSON string that quotes the body of the inner server                              |
-| cancelled from inside    | 500, JSON string                                                                       |
-| anything else            | 500, JSON string ``repr(exception)``                                                   |
-
-The string 500s are made outside of the session middleware and so carry no cookie, as the peer's do: a client keeps the one it has.
-"""
+"""Errors of handlers, and the answers made of them without a framework: whole JSON bodies, 422s (contract-servers 1.4; ``application``)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,11 +9,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Send
 
-from gym_compose.serving.client import BODY_EXCERPT, PeerStatusError
-
-__all__ = ["ErrorMiddleware", "HTTPError", "JudgeError", "send_json", "validation_detail"]
+__all__ = ["HTTPError", "JudgeError", "send_json", "validation_detail"]
 
 LOGGED_BODY = 4096
 LOGGED_ERRORS = 20
@@ -82,45 +68,3 @@ def log_validation(path: str, error: ValidationError, body: bytes) -> None:
     more = "" if error.error_count() <= LOGGED_ERRORS else f" (and {error.error_count() - LOGGED_ERRORS} more)"
     excerpt = ascii(body[:LOGGED_BODY].decode("utf-8", "replace"))
     _log.warning("422 on %s: %s%s; body begins %s", path, "; ".join(found), more, excerpt)
-
-
-class ErrorMiddleware:
-    """Turns what a handler raised into a string 500. ``server`` is the server's cookie name, as the texts say it."""
-
-    def __init__(self, app: ASGIApp, server: str) -> None:
-        self._app = app
-        self._server = server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started = False
-
-        async def watch(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watch)
-        except PeerStatusError as error:
-            _log.error("%s %s: %s", scope["method"], scope["path"], str(error)[:BODY_EXCERPT])
-            text = f"{self._server} failed while calling an inner server: {error.body!r}"
-        except asyncio.CancelledError:
-            # A hang-up is handled further out and cancels with a mark; this one comes from inside the handler.
-            if scope.get(HUNG_UP) or started:
-                raise
-            text = "Request was cancelled"
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer (table above)
-            _log.exception("%s %s failed", scope["method"], scope["path"])
-            text = repr(error)
-        else:
-            return
-        if started:
-            raise RuntimeError(f"the answer had begun when the handler failed: {text}")
-        await send_json(send, 500, orjson.dumps(text))
-
-
-HUNG_UP = "gym_compose.hung_up"
-"""Key of the scope that the disconnect middleware sets before it cancels a handler."""

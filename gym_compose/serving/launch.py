@@ -2,7 +2,8 @@
 
 Reads what this server may know, puts the two halves together, sets up the process as the peer's launcher would (contract-config 4.2, 5.1;
 contract-servers 7.5) and runs the server's entry point as ``__main__``. The config never stands in the environment that ``docker inspect``
-shows, nor in argv; inside the process it is in NEMO_GYM_CONFIG_DICT, where the peer's servers look for it.
+shows, nor in argv; inside the process it is in NEMO_GYM_CONFIG_DICT, where the peer's servers look for it, unless it is too long to stand
+in an environment (``peer_process``).
 """
 
 from __future__ import annotations
@@ -12,77 +13,20 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import orjson
-from pydantic import ValidationError
 
-from gym_compose import __version__
+from gym_compose.serving.peer_process import RUNTIME, PeerProcess, child_environment, fits_environment
 from gym_compose.serving.session import set_deployment_key
-from gym_compose.wire.errors import GymComposeError, InvalidInputError, PrerequisiteError
+from gym_compose.serving.slice_files import merge, read_slice
+from gym_compose.wire.errors import GymComposeError, PrerequisiteError
 from gym_compose.wire.names import CONFIG_DICT_VARIABLE, CONFIG_PATH_VARIABLE
-from gym_compose.wire.slice import SLICE_FORMAT, PublicSlice, SecretSlice, SecretValue
-
-SliceT = TypeVar("SliceT", PublicSlice, SecretSlice)
-
-
-def read_slice(path: Path, model: type[SliceT]) -> SliceT:
-    """One half of a slice. Raises InvalidInputError naming the file: not there, not readable, not a slice, of another format."""
-    try:
-        data = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInputError(f"cannot be read ({error.strerror})", where=str(path)) from None
-    except orjson.JSONDecodeError as error:
-        raise InvalidInputError(f"is not JSON ({error})", where=str(path)) from None
-    if isinstance(data, dict) and data.get("format") != SLICE_FORMAT:
-        raise InvalidInputError(
-            f"has slice format {data.get('format')!r}; this launcher reads {SLICE_FORMAT}",
-            where=str(path),
-            hint="Run gym compose up again.",
-        )
-    if isinstance(data, dict) and model is PublicSlice and data.get("gym_compose") != __version__:
-        # Before validation: another version's fields would only be misreported.
-        raise InvalidInputError(
-            f"was made by gym_compose {data.get('gym_compose')}, and this image holds {__version__}",
-            where=str(path),
-            hint="Run gym compose build, then gym compose up, with one version.",
-        )
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InvalidInputError(f"is no {model.__name__}: {field}: {first['msg']}", where=str(path)) from None
-
-
-def merge(public: PublicSlice, secret: SecretSlice | None) -> dict[str, Any]:
-    """The config with its secret values put back. Raises InvalidInputError for a path that is not in the public half (never its value)."""
-    if secret is not None:
-        for value in secret.values:
-            _put(public.config, value)
-    return public.config
-
-
-def _put(config: Any, secret: SecretValue) -> None:
-    place = ".".join(str(part) for part in secret.path)
-    if not secret.path:
-        raise InvalidInputError("has an empty path", where="secret slice")
-    *parents, last = secret.path
-    try:
-        for part in parents:
-            config = config[part]
-        if isinstance(config, dict) and last not in config:
-            raise KeyError(last)
-        config[last] = secret.value
-    except (KeyError, IndexError, TypeError):
-        raise InvalidInputError(
-            f"the public half has no key {place}",
-            where="secret slice",
-            hint="The two files are not of one deployment; run gym compose up again.",
-        ) from None
+from gym_compose.wire.slice import PublicSlice, SecretSlice
 
 
 def prepare(public: PublicSlice, secret: SecretSlice | None, environ: MutableMapping[str, str]) -> None:
@@ -90,15 +34,20 @@ def prepare(public: PublicSlice, secret: SecretSlice | None, environ: MutableMap
     config = merge(public, secret)
     for extra in (public.environment, secret.environment if secret is not None else {}):
         environ.update(extra)
-    environ[CONFIG_DICT_VARIABLE] = orjson.dumps(config).decode()
+    text = orjson.dumps(config).decode()
+    if public.runtime != RUNTIME or fits_environment(CONFIG_DICT_VARIABLE, text):
+        environ[CONFIG_DICT_VARIABLE] = text
     environ[CONFIG_PATH_VARIABLE] = public.instance
     environ["PYTHONPATH"] = os.pathsep.join([public.server_dir, *public.python_path, *filter(None, [environ.get("PYTHONPATH")])])
     environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_deployment_key(secret.session_key if secret is not None else None)
 
 
-def run(public: PublicSlice) -> None:
-    """Run the entry point as ``__main__`` from the server's directory. Raises PrerequisiteError when directory or file is not there."""
+def run(public: PublicSlice, *, import_only: bool = False) -> None:
+    """Run the entry point as ``__main__`` from the server's directory; ``import_only``: under another name, so that it does not serve.
+
+    Raises PrerequisiteError when directory or file is not there.
+    """
     entry = Path(public.server_dir) / public.entrypoint
     if not entry.is_file():
         raise PrerequisiteError("the entry point is not there", where=str(entry), hint="The image was built from another server directory.")
@@ -107,17 +56,29 @@ def run(public: PublicSlice) -> None:
     own = str(Path(__file__).parent)
     sys.path[:] = [public.server_dir, *public.python_path, *(path for path in sys.path if path not in ("", own))]
     sys.argv = [str(entry)]
-    if public.runtime == "nemo-gym" and public.ray == "off":
-        _without_ray()
-    runpy.run_path(str(entry), run_name="__main__")
+    runpy.run_path(str(entry), run_name="__gym_compose_import__" if import_only else "__main__")
 
 
-def _without_ray() -> None:
-    """A peer's server class that does not say whether it wants Ray counts as wanting it there, and starts a cluster to relay a request
-    (contract-servers 7.6). Here undeclared is off; a class that says True still gets Ray."""
-    from importlib import import_module
+def run_peer(public: PublicSlice, *, import_only: bool = False) -> int:
+    """``run`` in a process prepared for NeMo Gym, after ``prepare``. Returns the exit code.
 
-    import_module("nemo_gym.server_utils").SimpleServer.ray_enabled = False
+    A server that dies after it read a value that it was not given says so last: the reason stands in the traceback as a KeyError at best.
+    """
+    process = PeerProcess(public, public.config)
+    process.install()
+    try:
+        run(public, import_only=import_only)
+    except SystemExit as ended:
+        if ended.code:
+            process.withheld.repeat()
+        raise
+    except GymComposeError:
+        raise
+    except Exception:  # noqa: BLE001  the server's own error: it is shown as Python would, with one line below it
+        traceback.print_exc()
+        process.withheld.repeat()
+        return 1
+    return 0
 
 
 def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -129,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m gym_compose.serving.launch", description="Start one server from its config slice.")
     made.add_argument("--slice", type=Path, required=True, metavar="FILE", help="the public half of the slice")
     made.add_argument("--secret", type=Path, metavar="FILE", help="the secret half")
+    made.add_argument("--import-only", action="store_true", help="import the server's module and end (gym compose doctor)")
     return made
 
 
@@ -142,7 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         public = read_slice(arguments.slice, PublicSlice)
         secret = read_slice(arguments.secret, SecretSlice) if arguments.secret is not None else None
         prepare(public, secret, os.environ)
-        run(public)
+        if public.runtime == RUNTIME:
+            child_environment(os.environ, arguments.slice, arguments.secret)
+            return run_peer(public, import_only=arguments.import_only)
+        run(public, import_only=arguments.import_only)
     except GymComposeError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return error.exit_code

@@ -38,7 +38,7 @@ def _signature(endpoint: Endpoint) -> Any:
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, keyword, annotation=str) for name in endpoint.path_parameters]
     if endpoint.body_type is not None:
-        kind = dict[str, Any] if endpoint.body_type is bytes else endpoint.body_type
+        kind = endpoint.describes or (dict[str, Any] if endpoint.body_type is bytes else endpoint.body_type)
         parameters.append(inspect.Parameter("body", keyword, annotation=kind))
     described.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return described

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from gym_compose.wire.ids import ROLLOUT_ID
 
 ROLLOUT_SEGMENT: Final = "ng-rollout"
@@ -35,18 +33,3 @@ def rollout_path(rollout: str, path: str, *, token_capture: bool = False) -> str
     """``path`` below the prefix of a rollout id (or capture key)."""
     segment = f"/{CAPTURE_SEGMENT}" if token_capture else ""
     return f"/{ROLLOUT_SEGMENT}/{rollout}{segment}{path}"
-
-
-class PrefixMiddleware:
-    """Takes the prefix off any path and keeps it in the scope. ``only``: off these paths alone (agents serve twins, not everything)."""
-
-    def __init__(self, app: ASGIApp, only: frozenset[str] | None = None) -> None:
-        self._app = app
-        self._only = only
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            prefix, rest = split_prefix(scope["path"])
-            if prefix and (self._only is None or rest in self._only):
-                scope = {**scope, "path": rest, "raw_path": rest.encode(), PREFIX_KEY: prefix}
-        await self._app(scope, receive, send)

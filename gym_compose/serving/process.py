@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gym_compose.serving.disconnect import HANDLERS, Handlers
+from gym_compose.serving.loop import event_loop
 from gym_compose.wire.errors import PrerequisiteError
 from gym_compose.wire.settings import Settings
 
@@ -72,7 +75,8 @@ def raise_open_files(wanted: int) -> None:
 
 
 def keepalive_protocol(settings: Settings) -> type[HttpToolsProtocol]:
-    """uvicorn's httptools protocol with TCP keep-alive on accepted sockets: a peer that vanished is noticed.
+    """uvicorn's httptools protocol with TCP keep-alive on accepted sockets (a peer that vanished is noticed), and with the end of a
+    connection reported to the handlers of its requests.
 
     Nagle's algorithm is off: uvicorn writes head and body apart, and together with delayed acknowledgements each answer would wait 40 ms.
     asyncio turns it off by itself, but not for sockets whose listener was made with protocol number 0, as ``socket.create_server`` does.
@@ -81,6 +85,7 @@ def keepalive_protocol(settings: Settings) -> type[HttpToolsProtocol]:
     class KeepAliveProtocol(HttpToolsProtocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.handlers = Handlers()
             accepted = transport.get_extra_info("socket")
             if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,6 +97,14 @@ def keepalive_protocol(settings: Settings) -> type[HttpToolsProtocol]:
                 ):
                     if hasattr(socket, option):
                         accepted.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope[HANDLERS] = self.handlers  # type: ignore[typeddict-unknown-key]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.handlers.hang_up()
 
     return KeepAliveProtocol
 
@@ -110,6 +123,12 @@ class QuietServer(uvicorn.Server):
         finally:
             for number in stops:
                 loop.remove_signal_handler(number)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What is there now stays: modules, classes, routes. The collector need not look through it again and again.
+        gc.collect()
+        gc.freeze()
 
     def _stop(self) -> None:
         # A second signal does not wait for open requests.
@@ -133,11 +152,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def uvicorn_config(server: Server) -> uvicorn.Config:
-    """How uvicorn runs a server: httptools, asyncio's own loop (field-notes A9.4), the contract's times."""
+    """How uvicorn runs a server: httptools, the loop that it finds running, the contract's times."""
     settings = server.settings
     return uvicorn.Config(
         server.app(),
-        loop="asyncio",
+        loop="none",
         http=keepalive_protocol(settings),
         ws="none",
         lifespan="on",
@@ -160,7 +179,7 @@ def serve(server: Server) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr)
     raise_open_files(server.settings.open_files)
     runner = QuietServer(uvicorn_config(server))
-    with asyncio.Runner() as loop:
+    with asyncio.Runner(loop_factory=event_loop) as loop:
         loop.run(runner.serve(sockets=[listener]))
     if not runner.started:
         sys.exit(1)

@@ -28,7 +28,7 @@ def health_routes() -> list[BaseRoute]:
     return [Route(path, _Health(), methods=["GET"], include_in_schema=False) for path in HEALTH_PATHS]
 
 
-async def http_error(_request: Request, error: Exception) -> Response:
+async def http_error(_request: Request | None, error: Exception) -> Response:
     """``{"detail": …}`` for an HTTPException."""
     assert isinstance(error, HTTPException)
     return Response(

@@ -1,4 +1,4 @@
-"""What the four server types have in common: config from the process's environment, routes, middlewares, the process itself."""
+"""What the four server types have in common: config from the process's environment, routes, the process itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from typing import Any, ClassVar, Self, get_type_hints
 import orjson
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
+from gym_compose.serving.application import Application
 from gym_compose.serving.client import HttpClient, PoolOptions, ServerClient
 from gym_compose.serving.config import ServerConfig, first_block
-from gym_compose.serving.disconnect import DisconnectMiddleware
 from gym_compose.serving.endpoint import Endpoint
-from gym_compose.serving.errors import ErrorMiddleware
-from gym_compose.serving.prefix import PrefixMiddleware
-from gym_compose.serving.routes import health_routes, http_error, openapi_routes
-from gym_compose.serving.session import SessionMiddleware, signing_secret
+from gym_compose.serving.routes import health_routes, openapi_routes
+from gym_compose.serving.session import SessionCookie, signing_secret
 from gym_compose.wire.errors import GymComposeError, InvalidInputError
 from gym_compose.wire.names import CONFIG_DICT_VARIABLE, CONFIG_PATH_VARIABLE
 from gym_compose.wire.sessions import cookie_name
@@ -58,10 +54,6 @@ def read_config(environ: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     if not isinstance(config, dict):
         raise InvalidInputError("is not a mapping", where=f"environment variable {CONFIG_DICT_VARIABLE}")
     return config, instance
-
-
-def _route(endpoint: Endpoint) -> Route:
-    return Route(endpoint.path, endpoint.asgi(), methods=[endpoint.method])
 
 
 class Server:
@@ -148,25 +140,19 @@ class Server:
         """Name of the session cookie; also how this server calls itself in error texts."""
         return cookie_name(type(self).__name__, self.config.name)
 
-    def app(self) -> Starlette:
-        """The ASGI application. Layers, outside in: hang-up, errors, rollout prefix, session, routes (contract-config 5.5)."""
+    def app(self) -> Application:
+        """The ASGI application."""
         endpoints = self.endpoints()
         # A catch-all tool must hide neither fixed paths nor the health routes, so it comes last.
-        fixed = [_route(endpoint) for endpoint in endpoints if not endpoint.path_parameters]
-        wild = [_route(endpoint) for endpoint in endpoints if endpoint.path_parameters]
-        layers = [
-            Middleware(DisconnectMiddleware, delay=self.settings.disconnect_watch_seconds),
-            Middleware(ErrorMiddleware, server=self.cookie_name),
-        ]
-        if self.prefix_paths is None or self.prefix_paths:
-            layers.append(Middleware(PrefixMiddleware, only=self.prefix_paths))
-        if self.sessions:
-            layers.append(Middleware(SessionMiddleware, name=self.cookie_name, secret=signing_secret(self.cookie_name)))
-        return Starlette(
-            routes=[*fixed, *self.extra_routes(), *health_routes(), *openapi_routes(self.config.name, endpoints), *wild],
-            middleware=layers,
-            exception_handlers={HTTPException: http_error},
+        fixed = [endpoint for endpoint in endpoints if not endpoint.path_parameters]
+        wild = [Route(endpoint.path, endpoint.asgi(), methods=[endpoint.method]) for endpoint in endpoints if endpoint.path_parameters]
+        return Application(
+            self.cookie_name,
+            fixed=fixed,
+            routes=[*self.extra_routes(), *health_routes(), *openapi_routes(self.config.name, endpoints), *wild],
             lifespan=self._lifespan,
+            cookie=SessionCookie(self.cookie_name, signing_secret(self.cookie_name)) if self.sessions else None,
+            prefix_paths=self.prefix_paths,
         )
 
     @contextlib.asynccontextmanager

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
+import time
 import uuid
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
 from itsdangerous import BadSignature, TimestampSigner
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from gym_compose.wire.sessions import SESSION_ID_KEY
 
 MAX_AGE_SECONDS: Final = 14 * 24 * 3600  # Max-Age of the field's cookie
+RESENT_SECONDS: Final = 60.0  # how long a cookie is sent again as it is, its timestamp not renewed
+REMEMBERED: Final = 4096  # cookies, about 0.7 KB each
 
 _deployment_key: str | None = None
+_FORGOTTEN: Final[tuple[float, dict[str, Any]]] = (0.0, {})
 
 
 def set_deployment_key(key: str | None) -> None:
@@ -35,7 +42,9 @@ def signing_secret(name: str) -> str:
 
 
 class Session(dict[str, Any]):
-    """What the cookie holds: JSON values by key. ``id`` is what servers key their state by."""
+    """What the cookie holds: JSON values by key. ``id`` is what servers key their state by. ``text``: the cookie that it came in."""
+
+    text: str | None = None
 
     @property
     def id(self) -> str:
@@ -66,14 +75,32 @@ def request_cookies(scope: Scope) -> dict[str, str]:
     return found
 
 
-class SessionMiddleware:
-    """Puts a ``Session`` into the scope and sends its cookie with every answer that passes through here."""
+class _Signer(TimestampSigner):
+    """The same signatures; the key is derived once, not for each of them."""
 
-    def __init__(self, app: ASGIApp, name: str, secret: str) -> None:
-        self._app = app
+    def __init__(self, secret: str) -> None:
+        super().__init__(secret)
+        self._keyed = hmac.new(self.derive_key(), digestmod=hashlib.sha1)
+
+    def get_signature(self, value: str | bytes) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(value.encode() if isinstance(value, str) else value)
+        return base64.urlsafe_b64encode(keyed.digest()).rstrip(b"=")
+
+
+class SessionCookie:
+    """The cookie of one server, to and from a ``Session``.
+
+    Cookies of the last ``RESENT_SECONDS`` are remembered with what they hold, up to ``REMEMBERED`` of them: a rollout's next request
+    brings one back, and it is neither verified nor signed again when its session has not changed.
+    """
+
+    def __init__(self, name: str, secret: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
-        self._signer = TimestampSigner(secret)
+        self._signer = _Signer(secret)
         self._needle = name.encode("latin-1", "replace")
+        self._clock = clock
+        self._remembered: dict[str, tuple[float, dict[str, Any]]] = {}
 
     def load(self, scope: Scope) -> Session:
         """The session that a request brings, or a new one."""
@@ -88,6 +115,11 @@ class SessionMiddleware:
         return session
 
     def _verify(self, text: str) -> Session:
+        known = self._remembered.get(text)
+        if known is not None and self._clock() - known[0] < RESENT_SECONDS:
+            session = Session(known[1])
+            session.text = text
+            return session
         try:
             payload = orjson.loads(base64.b64decode(self._signer.unsign(text.encode("latin-1"), max_age=MAX_AGE_SECONDS)))
         except (BadSignature, binascii.Error, ValueError):
@@ -96,19 +128,15 @@ class SessionMiddleware:
 
     def dump(self, session: Session) -> bytes:
         """The ``Set-Cookie`` value for a session."""
+        text = session.text
+        if text is None or self._remembered.get(text, _FORGOTTEN)[1] != session:
+            text = self._sign(session)
+        return b"%b=%b; path=/; Max-Age=%d; httponly; samesite=lax" % (self._needle, text.encode("latin-1"), MAX_AGE_SECONDS)
+
+    def _sign(self, session: Session) -> str:
         data = b'{"session_id": %b}' % orjson.dumps(session.id) if len(session) == 1 else orjson.dumps(session)
-        signed = self._signer.sign(base64.b64encode(data))
-        return b"%b=%b; path=/; Max-Age=%d; httponly; samesite=lax" % (self._needle, signed, MAX_AGE_SECONDS)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        session = scope["session"] = self.load(scope)
-
-        async def with_cookie(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"set-cookie", self.dump(session)), (b"vary", b"Cookie")]
-            await send(message)
-
-        await self._app(scope, receive, with_cookie)
+        text = self._signer.sign(base64.b64encode(data)).decode("latin-1")
+        if len(self._remembered) >= REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[text] = (self._clock(), dict(session))
+        return text

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from gym_compose.config import syntax
+
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -29,7 +31,7 @@ def infer_profile(implementation: str, entrypoint: Path | None, *, driver: str |
     if entrypoint is None:
         return Inferred("unknown", "the agent's entry point is not on disk")
     try:
-        code = ast.parse(entrypoint.read_bytes(), str(entrypoint))
+        code = syntax.parse(entrypoint.read_bytes(), str(entrypoint))
     except (OSError, ValueError, SyntaxError):
         return Inferred("unknown", f"the agent's entry point cannot be read: {entrypoint}")
     server = _server_class(code)

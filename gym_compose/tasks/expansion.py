@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from gym_compose.tasks.rows import (
     source_of,
     taskset_of,
 )
+from gym_compose.tasks.table import Counters, IndexTable
 
 DEFAULT = "_default"
 _LISTED = 20
@@ -70,9 +70,10 @@ class Expander:
         self._path = path
         self._map = _agent_map(options)
         _check(options)
-        # 16 bytes a line instead of its text: tasks are told apart by raw line (step 7).
-        self._tasks: dict[bytes, int] = {}
-        self._rollouts: Counter[int] = Counter()
+        # 8 bytes of a hash instead of the text: tasks are told apart by raw line (step 7). Among a million lines, two that differ share a
+        # hash with a probability of 3e-8.
+        self._tasks = IndexTable()
+        self._rollouts = Counters()
         self._no_agent: list[int] = []
         self._with_input: list[int] = []
         self._no_repeats: set[str] = set()
@@ -176,7 +177,7 @@ class Expander:
 
     def _task_index(self, row: dict[str, Any], source: InputRow) -> int:
         if TASK_INDEX not in row:
-            key = hashlib.blake2b(source.text, digest_size=16).digest()
+            key = int.from_bytes(hashlib.blake2b(source.text, digest_size=8).digest(), "big")
             row[TASK_INDEX] = self._tasks.setdefault(key, len(self._tasks))
         index = row[TASK_INDEX]
         if not isinstance(index, int) or isinstance(index, bool):
@@ -199,9 +200,7 @@ class Expander:
         row = base.copy()
         if target is not None and agent_of(row) != target:
             row[AGENT_REF] = {"name": target}
-        rollout = self._rollouts[index]
-        self._rollouts[index] += 1
-        row[ROLLOUT_INDEX] = rollout
+        rollout = row[ROLLOUT_INDEX] = self._rollouts.next(index)
         if self._options.num_repeats_add_seed:
             row[PARAMS] = _with_seed(row[PARAMS], rollout, self._path, line)
         return row

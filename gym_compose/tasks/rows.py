@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,12 @@ class InputRow:
         return self.index + 1
 
 
-def read_rows(path: Path, limit: int | None = None) -> Iterator[InputRow]:
+def read_rows(path: Path, limit: int | None = None, *, seen: Callable[[bytes], None] | None = None) -> Iterator[InputRow]:
     """The rows of a JSONL file, one at a time.
 
-    ``limit``: the first N lines; None and 0 mean all, a negative one none. Raises RowError (file, line) for a blank line, bad JSON and
-    what is not an object, and for a file that cannot be read.
+    ``limit``: the first N lines; None and 0 mean all, a negative one none. ``seen`` is given each line as it stands in the file.
+
+    Raises RowError (file, line) for a blank line, bad JSON and what is not an object, and for a file that cannot be read.
     """
     if limit is not None and limit < 0:
         return
@@ -50,6 +51,8 @@ def read_rows(path: Path, limit: int | None = None) -> Iterator[InputRow]:
             for index, raw in enumerate(lines):
                 if limit and index >= limit:
                     return
+                if seen is not None:
+                    seen(raw)
                 # Read as text by the peer, so that \r\n and \n are one newline.
                 text = raw[:-2] + b"\n" if raw.endswith(b"\r\n") else raw
                 yield InputRow(index, text, parse_row(text, path, index + 1))
@@ -78,7 +81,7 @@ def _kind(value: object) -> str:
 
 def is_materialized(row: Mapping[str, Any]) -> bool:
     """Whether the row has the shape of a materialized one: an object ``task_id`` and a ``task_input`` key of any value."""
-    return isinstance(row.get(TASK_ID), Mapping) and TASK_INPUT in row
+    return TASK_INPUT in row and isinstance(row.get(TASK_ID), Mapping)
 
 
 def taskset_of(row: Mapping[str, Any]) -> str | None:
@@ -92,7 +95,7 @@ def taskset_of(row: Mapping[str, Any]) -> str | None:
 def agent_of(row: Mapping[str, Any]) -> str | None:
     """The name in ``agent_ref``."""
     reference = row.get(AGENT_REF)
-    name = reference.get("name") if isinstance(reference, Mapping) else None
+    name = reference.get("name") if type(reference) is dict or isinstance(reference, Mapping) else None
     return name if isinstance(name, str) else None
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from gym_compose.config import syntax
 from gym_compose.config.errors import EnvironmentValidationError, ManifestError
 from gym_compose.config.roots import search_roots
 from gym_compose.tasks.agent_loop import Inferred, infer_profile
@@ -227,7 +228,7 @@ class _Check:
 
     def _code(self, path: Path) -> ast.Module:
         try:
-            return ast.parse(path.read_bytes(), str(path))
+            return syntax.parse(path.read_bytes(), str(path))
         except (OSError, ValueError, SyntaxError) as error:
             raise self._error(f"{path} cannot be read as Python: {error}.") from None
 

@@ -12,6 +12,7 @@ from testcontainers.core.config import testcontainers_config
 
 from gym_compose.compiler.deployment import Deployment
 from gym_compose.engine.docker.engine import DockerEngine
+from gym_compose.engine.docker.failure import recognise
 from gym_compose.engine.interface import PlannedAction, Report, StopReport
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import GymComposeError
@@ -69,8 +70,10 @@ class ProjectCompose(DockerCompose):
         try:
             self._run_command([*self.docker_compose_command(), *arguments])
         except subprocess.CalledProcessError as error:
-            lines = _text(error.stderr).strip().splitlines() or _text(error.stdout).strip().splitlines()
-            raise ComposeFailedError(
+            text = _text(error.stderr).strip() or _text(error.stdout).strip()
+            lines = text.splitlines()
+            # A port that somebody else took meanwhile gives way, as with the product's own engine: by the class of the error.
+            raise recognise(text, Redactor()) or ComposeFailedError(
                 f"`docker compose {' '.join(arguments)}` ended with exit code {error.returncode}",
                 where=str(self.file),
                 details=tuple(lines[-self._tail_lines :]),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainValidator
 
-from gym_compose.wire.items import JsonObject
+from gym_compose.wire.items import JsonObject, check_tokens
+
+EXTENSIONS: Final = frozenset({"chat_template_kwargs", "thinking", "output_config"})
+"""Fields that providers added to the dialect; a streaming request loses them."""
 
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool"})
+_TOOL_TYPES = frozenset({"function", "custom"})
 
 
 def _check_message(message: Any) -> JsonObject:
@@ -25,10 +29,32 @@ def _check_message(message: Any) -> JsonObject:
         raise ValueError(f"{role} message: content must be text or a list of parts")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise ValueError("tool message: tool_call_id is missing")
-    return message
+    check_tokens(message)
+    return _without_outer_names(message)
+
+
+def _without_outer_names(message: JsonObject) -> JsonObject:
+    """Some clients write the name of a called function a second time, beside ``function``, where endpoints refuse it."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not any(isinstance(call, dict) and "name" in call for call in calls):
+        return message
+    stripped = [{key: value for key, value in call.items() if key != "name"} if isinstance(call, dict) else call for call in calls]
+    return {**message, "tool_calls": stripped}
+
+
+def _check_tool(tool: Any) -> JsonObject:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if not isinstance(kind, str) or kind not in _TOOL_TYPES:
+        raise ValueError(f"a tool must be an object with a type of {', '.join(sorted(_TOOL_TYPES))}")
+    definition = tool.get(kind)
+    if not isinstance(definition, dict) or not isinstance(definition.get("name"), str):
+        raise ValueError(f"{kind} tool: {kind}.name is missing")
+    checked: JsonObject = tool
+    return checked
 
 
 ChatMessage = Annotated[JsonObject, PlainValidator(_check_message)]
+ChatTool = Annotated[JsonObject, PlainValidator(_check_tool)]
 
 
 class ChatCompletionCreateParams(BaseModel):
@@ -63,7 +89,7 @@ class ChatCompletionCreateParams(BaseModel):
     stream_options: dict[str, Any] | None = None
     temperature: float | None = None
     tool_choice: str | dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[ChatTool] | None = None
     top_logprobs: int | None = None
     top_p: float | None = None
     user: str | None = None

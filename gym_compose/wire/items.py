@@ -42,11 +42,35 @@ OPAQUE_TYPES: Final = frozenset(
         "tool_search_call",
         "tool_search_output",
         "additional_tools",
-        "item_reference",
     }
 )
+UNTYPED: Final = "untyped"
+"""What ``input_type`` says of an item without a type whose form nobody can tell: it passes as it came, as in the peer, whose
+chat-shaped turns (``{"role": "tool", …}``) come this way."""
 INPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file", "input_audio", "input_video"})
 OUTPUT_PARTS: Final = frozenset({"output_text", "refusal"})
+
+TOOL_TYPES: Final = frozenset(
+    {
+        "function",
+        "file_search",
+        "computer",
+        "computer_use_preview",
+        "web_search",
+        "web_search_2025_08_26",
+        "mcp",
+        "code_interpreter",
+        "image_generation",
+        "local_shell",
+        "shell",
+        "custom",
+        "namespace",
+        "tool_search",
+        "web_search_preview",
+        "web_search_preview_2025_03_11",
+        "apply_patch",
+    }
+)
 
 # Token metadata is all or nothing (contract-servers 2.7, 4.5).
 TOKEN_FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -72,7 +96,8 @@ def _one_of(item: Mapping[str, Any], key: str, allowed: frozenset[str], what: st
         raise ValueError(f"{what}: {key} must be one of {', '.join(sorted(allowed))}")
 
 
-def _check_tokens(item: Mapping[str, Any]) -> None:
+def check_tokens(item: Mapping[str, Any]) -> None:
+    """Raises ValueError when an item or message has a part of the token metadata only."""
     if not any(field in item for field in (*TOKEN_FIELDS, TOKEN_EXTRA)):
         return
     missing = [field for field in TOKEN_FIELDS if field not in item]
@@ -93,6 +118,15 @@ def _check_part(part: Any, allowed: frozenset[str], what: str) -> None:
         _required(part, "text", str, f"{kind} part")
         if kind == "output_text":
             _required(part, "annotations", list, "output_text part")
+    elif kind == "input_video":
+        _check_video(part)
+
+
+def _check_video(part: Mapping[str, Any]) -> None:
+    given = [part[key] for key in ("video_url", "video") if key in part]
+    url = given[0].get("url") if len(given) == 1 and isinstance(given[0], dict) else given[0] if len(given) == 1 else None
+    if not isinstance(url, str) or not url.strip():
+        raise ValueError("input_video part: exactly one of video_url and video must hold a URL")
 
 
 def _shape(item: Mapping[str, Any]) -> str:
@@ -155,30 +189,57 @@ _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
 
 
 def input_type(item: Mapping[str, Any]) -> str:
-    """The type of an input item; the form of one without ``type`` (a message mostly) is found from its fields."""
-    kind = item.get("type")
-    if kind is not None:
+    """The type of an input item; of one without ``type`` what its fields tell, in the peer's order, or ``UNTYPED``."""
+    if "type" in item:
+        kind = item["type"]
         return kind if isinstance(kind, str) else repr(kind)
-    if "role" in item and "content" in item:
+    content = item.get("content")
+    spoken = _first_part_type(content)
+    if _among(item.get("role"), ROLES) and isinstance(content, str | list):
+        if _shape(item) == "output_message":
+            return "message" if isinstance(item.get("id"), str) else UNTYPED
+        return UNTYPED if _among(spoken, OUTPUT_PARTS) else "message"
+    if (
+        "role" not in item
+        and isinstance(item.get("id"), str)
+        and isinstance(content, list)
+        and (not content or _among(spoken, OUTPUT_PARTS))
+    ):
         return "message"
-    if "call_id" in item:
-        return "function_call" if "arguments" in item else "function_call_output"
-    if "summary" in item:
+    if "arguments" in item and "name" in item:
+        return "function_call" if "call_id" in item else "mcp_call"
+    if isinstance(item.get("call_id"), str) and "output" in item:
+        return "function_call_output"
+    if isinstance(item.get("id"), str) and isinstance(item.get("summary"), list):
         return "reasoning"
-    return "message"
+    return UNTYPED
+
+
+def _first_part_type(content: Any) -> Any:
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict):
+        return None
+    return first.get("type") or ("refusal" if "refusal" in first else None)
 
 
 def check_input_item(item: Any) -> JsonObject:
-    """``item`` unchanged. Raises ValueError when it is no item that a request may hold."""
+    """``item``, unchanged but for what an endpoint writes into its answers and takes in no request (contract-servers 4.1).
+
+    Raises ValueError when it is no item that a request may hold.
+    """
     if not isinstance(item, dict):
         raise ValueError("an input item must be an object")
     kind = input_type(item)
     check = _CHECKS.get(kind)
     if check is not None:
         check(item)
-    elif kind not in OPAQUE_TYPES:
+    elif kind not in OPAQUE_TYPES and kind != UNTYPED:
         raise ValueError(f"unknown input item type {kind!r}")
-    _check_tokens(item)
+    check_tokens(item)
+    if kind == "additional_tools" and item.get("role") != "developer":
+        return {**item, "role": "developer"}
+    if kind == "computer_call_output" and item.get("status") == "failed":
+        return {name: value for name, value in item.items() if name != "status"}
     return item
 
 
@@ -246,10 +307,8 @@ def _complete(item: Mapping[str, Any], kind: str) -> JsonObject:
         }
     else:
         return dict(item)
-    if TOKEN_FIELDS[0] in item:
-        for field in (*TOKEN_FIELDS, TOKEN_EXTRA):
-            if field in item:
-                done[field] = item[field]
+    if TOKEN_FIELDS[0] in item and kind != "function_call_output":
+        return {field: item.get(field) for field in (*TOKEN_FIELDS, TOKEN_EXTRA)} | done
     return done
 
 
@@ -271,7 +330,7 @@ def complete_output_item(item: Any) -> JsonObject:
     check = _CHECKS.get(kind)
     if check is not None:
         check(item)
-    _check_tokens(item)
+    check_tokens(item)
     return _complete(item, kind)
 
 
@@ -292,6 +351,8 @@ def check_tool(tool: Any) -> JsonObject:
     """
     if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
         raise ValueError("a tool must be an object with a type")
+    if tool["type"] not in TOOL_TYPES:
+        raise ValueError(f"unknown tool type {tool['type']!r}")
     if tool["type"] != "function":
         return tool
     _check_function_tool(tool)

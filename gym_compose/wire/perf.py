@@ -3,52 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gym_compose.wire import statistics as stat
 
-_TOKENS = ("prompt_tokens", "cached_prompt_tokens", "completion_tokens", "reasoning_tokens")
+COVERAGE: Final = "token_observability_coverage"
+TOKENS: Final = ("prompt_tokens", "cached_prompt_tokens", "completion_tokens", "reasoning_tokens")
+TURNS: Final = "num_turns"
+LATENCY: Final = "total_latency_ms"
+TOKENS_PER_TURN: Final = "tokens_per_turn"
+"""Not reported: completion tokens over turns of a rollout with both."""
+PERF_NAMES: Final = (*TOKENS, TURNS, LATENCY, TOKENS_PER_TURN)
 
 
-def perf_summary(records: Sequence[Mapping[str, Any]], rollouts: int) -> dict[str, Any] | None:
-    """Summary of the ``ng_perf`` of some of ``rollouts`` rollouts; None when none has it. A field nobody reports has no statistics."""
-    if not records or rollouts <= 0:
-        return None
+@dataclass(frozen=True)
+class Spread:
+    """One field over the rollouts that reported it. ``total`` keeps ints ints; ``std`` is that of a population."""
 
-    def ordered(name: str) -> list[float]:
-        return sorted(record[name] for record in records if isinstance(record.get(name), int | float))
+    mean: float
+    median: float
+    total: float
+    std: float
+    minimum: float
+    maximum: float
+    p50: float
+    p90: float
+    p99: float
 
-    with_tokens = sum(1 for value in ordered("token_observability_coverage") if value > 0)
-    summary: dict[str, Any] = {
-        "overall_observability_coverage": len(records) / rollouts,
-        "token_observability_coverage": with_tokens / rollouts,
-    }
-    for name in _TOKENS:
-        values = ordered(name)
-        if values:
-            summary.update({f"mean_{name}": stat.mean(values), f"median_{name}": stat.median(values), f"total_{name}": sum(values)})
-    turns = ordered("num_turns")
-    if turns:
-        summary.update(
-            mean_num_turns=stat.mean(turns),
-            median_num_turns=stat.median(turns),
-            std_num_turns=stat.population_std(turns),
-            min_num_turns=turns[0],
-            p90_num_turns=stat.quantile(turns, 0.9),
-            max_num_turns=turns[-1],
-        )
-    ratios = sorted(
-        record["completion_tokens"] / record["num_turns"]
-        for record in records
-        if isinstance(record.get("completion_tokens"), int | float)
-        and isinstance(record.get("num_turns"), int | float)
-        and record["num_turns"] > 0
+
+@dataclass(frozen=True)
+class PerfColumns:
+    """What ``perf_summary`` is made of. ``reported``: rollouts with ``ng_perf``; ``with_tokens``: those whose token coverage is over 0."""
+
+    reported: int = 0
+    with_tokens: int = 0
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+
+
+def perf_values(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of one ``ng_perf`` that are summed up, tokens per turn among them."""
+    values = {name: record[name] for name in PERF_NAMES[:-1] if isinstance(record.get(name), int | float)}
+    if TOKENS[2] in values and values.get(TURNS, 0) > 0:
+        values[TOKENS_PER_TURN] = values[TOKENS[2]] / values[TURNS]
+    return values
+
+
+def has_tokens(record: Mapping[str, Any]) -> bool:
+    """Whether one ``ng_perf`` says that some of its calls had token counts."""
+    coverage = record.get(COVERAGE)
+    return isinstance(coverage, int | float) and coverage > 0
+
+
+def perf_columns(records: Sequence[Mapping[str, Any]]) -> PerfColumns:
+    """The columns of the ``ng_perf`` of some rollouts."""
+    columns: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in perf_values(record).items():
+            columns.setdefault(name, []).append(value)
+    spreads = {name: _spread(sorted(values)) for name, values in columns.items()}
+    return PerfColumns(len(records), sum(map(has_tokens, records)), spreads)
+
+
+def _spread(ordered: Sequence[float]) -> Spread:
+    return Spread(
+        mean=stat.mean(ordered),
+        median=stat.median(ordered),
+        total=sum(ordered),
+        std=stat.population_std(ordered),
+        minimum=ordered[0],
+        maximum=ordered[-1],
+        p50=stat.quantile(ordered, 0.5),
+        p90=stat.quantile(ordered, 0.9),
+        p99=stat.quantile(ordered, 0.99),
     )
-    if ratios:
-        summary.update(mean_tokens_per_turn=stat.mean(ratios), median_tokens_per_turn=stat.median(ratios))
-    latency = ordered("total_latency_ms")
-    if latency:
-        for share in (50, 90, 99):
-            summary[f"total_latency_p{share}_ms"] = stat.quantile(latency, share / 100)
-        summary["total_latency_mean_ms"] = stat.mean(latency)
+
+
+def perf_summary(columns: PerfColumns, rollouts: int) -> dict[str, Any] | None:
+    """Summary over ``rollouts`` rollouts; None when none reported anything. A field nobody reports has no statistics."""
+    if not columns.reported or rollouts <= 0:
+        return None
+    summary: dict[str, Any] = {
+        "overall_observability_coverage": columns.reported / rollouts,
+        COVERAGE: columns.with_tokens / rollouts,
+    }
+    found = columns.spreads
+    for name in TOKENS:
+        if name in found:
+            tokens = found[name]
+            summary.update({f"mean_{name}": tokens.mean, f"median_{name}": tokens.median, f"total_{name}": tokens.total})
+    if TURNS in found:
+        turns = found[TURNS]
+        summary.update(
+            mean_num_turns=turns.mean,
+            median_num_turns=turns.median,
+            std_num_turns=turns.std,
+            min_num_turns=turns.minimum,
+            p90_num_turns=turns.p90,
+            max_num_turns=turns.maximum,
+        )
+    if TOKENS_PER_TURN in found:
+        ratio = found[TOKENS_PER_TURN]
+        summary.update(mean_tokens_per_turn=ratio.mean, median_tokens_per_turn=ratio.median)
+    if LATENCY in found:
+        latency = found[LATENCY]
+        summary.update(
+            total_latency_p50_ms=latency.p50,
+            total_latency_p90_ms=latency.p90,
+            total_latency_p99_ms=latency.p99,
+            total_latency_mean_ms=latency.mean,
+        )
     return summary

@@ -98,10 +98,13 @@ class RunProgress(BaseModel):
 
 
 class RunWarning(BaseModel):
+    """Something to tell; a ``note`` is nothing to worry about."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     event: Literal["warning"] = "warning"
     text: str
+    level: Literal["warning", "note"] = "warning"
 
 
 class GroupSummary(BaseModel):
@@ -117,6 +120,18 @@ class GroupSummary(BaseModel):
     mean_reward: float | None = None
 
 
+class LatencySummary(BaseModel):
+    """How long the rollouts of a run took, in seconds (quantiles to 1 %), and all together in hours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    p50: float
+    p90: float
+    p99: float
+    longest: float
+    rollout_hours: float
+
+
 class RunSummary(BaseModel):
     """The last line of a run, and ``<stem>_summary.json``."""
 
@@ -129,6 +144,10 @@ class RunSummary(BaseModel):
     rate: float
     mean_reward: float | None = None
     failures: dict[str, int] = Field(default_factory=dict)
+    unresolved: dict[str, int] = Field(default_factory=dict)
+    """Why rows have no answer, and how many: ``not_persisted`` (their server asked for that), ``cancelled`` in flight, and not started:
+    ``dispatch_budget``, ``interrupted``, ``run_ended`` (by ``error``)."""
+    latency: LatencySummary | None = None
     groups: tuple[GroupSummary, ...] = ()
     files: dict[str, str] = Field(default_factory=dict)
     """kind (rollouts, failures, materialized_inputs, aggregate_metrics, summary) to path, of the process that ran the driver."""

@@ -53,16 +53,16 @@ class Settings:
     # HTTP
     connect_retry_seconds: float = 0.5  # pause before a connection that was refused is tried again
     endpoint_retry_seconds: float = 0.5  # pause before a model endpoint is asked again (contract-servers 4.2)
+    stream_keep_alive_seconds: float = 15.0  # between two signs of life while a model computes a streamed answer (contract-servers 4.1)
     control_seconds: float = 5.0  # one request to the head server
     control_pool: int = 20
     status_probe_seconds: float = 2.0  # one server's answer to `gym env status` (contract-config 3.4)
     server_keep_alive_seconds: float = 30.0  # an idle connection at the server; the client's below is shorter, so the client closes first
-    client_keep_alive_seconds: float = 15.0
+    client_keep_alive_seconds: float = 4.0  # uvicorn, and so vLLM, closes idle connections after 5: a request that crosses that is lost
     tcp_keepalive_idle_seconds: int = 60
     tcp_keepalive_interval_seconds: int = 10
     tcp_keepalive_probes: int = 3
     graceful_stop_seconds: float = 0.5  # what a server gives its open requests when it is told to stop
-    disconnect_watch_seconds: float = 0.02  # a handler that takes longer is cancelled when its client hangs up
     open_files: int = 65535  # soft RLIMIT_NOFILE that a server raises itself to
     closed_sessions_kept: int = 100_000  # ids of closed resources sessions that a late seed is checked against
 
@@ -71,6 +71,13 @@ class Settings:
     driver_stop_seconds: float = 20.0  # between SIGINT to a driver and its kill
     aggregate_seconds: float = 600.0
     run_silence_seconds: float = 60.0  # how long an environment server may not answer at all before the run ends
+    run_death_seconds: float = (
+        5.0  # how long an environment server may refuse connections before it counts as dead (a restart takes 2 to 3)
+    )
+    run_death_wait_seconds: float = 600.0  # how long a run with --on-server-death wait pauses for one
+    run_retries: int = 2  # of one row, where a replay is safe
+    run_retry_seconds: float = 1.0  # pause before the first of them; doubled each time
+    run_retry_share: float = 0.1  # of the rows sent so far: so many retries (and 10) a run makes altogether
     run_head_seconds: float = 10.0  # until the head server has answered a driver
     journal_fsync: str = "interval"  # always: before each request leaves | interval | never
     journal_fsync_seconds: float = 1.0
@@ -79,9 +86,17 @@ class Settings:
     watch_seconds: float = 0.5  # how soon a foreground command sees Ctrl+C and a dead server
     plain_progress_seconds: float = 5.0  # between two progress lines of a run off a terminal
 
+    # Doctor
+    doctor_registry_seconds: float = 10.0  # for the engine to have an answer of a registry
+    doctor_trial_seconds: float = 60.0  # a build of one file, to see that the builder works
+    doctor_import_seconds: float = 180.0  # a server's module to be imported in its image (the peer's with a cold cache: 30 s)
+    doctor_root_seconds: float = 600.0  # all roots to answer, where the config sets no server_spinup_timeout_seconds
+    doctor_parallel: int = 4  # servers that are imported at a time
+
     # Images
     base_image: str = "auto"  # auto | pull | debootstrap | any image reference
     build_parallel: int = 2
+    build_progress_seconds: float = 30.0  # between two lines about builds that go on
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:

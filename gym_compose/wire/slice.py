@@ -6,6 +6,9 @@ The launcher puts them back together.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -42,6 +45,8 @@ class PublicSlice(BaseModel):
     """Further PYTHONPATH entries after ``server_dir``."""
     config: dict[str, Any]
     environment: dict[str, str] = Field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
+    """Top-level keys of the merged config that are not in ``config``: a server that reads one is told how to get it. Names only."""
     ray: str = "off"
     """``off``: a class that leaves ``ray_enabled`` undeclared gets False; ``peer``: today's behaviour of NeMo Gym."""
 
@@ -56,3 +61,31 @@ class SecretSlice(BaseModel):
     environment: dict[str, str] = Field(default_factory=dict)
     session_key: str | None = None
     """Signs session cookies when every server of the deployment is native; None: the peer's rule, key = cookie name."""
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_NOTICE = re.compile(r"gym-compose: (.+?) read (.+), which it was not given\.")
+
+
+def withheld_notice(instance: str, key: str) -> str:
+    """The line in the log of a server that read a config value that it was not given (``key``: its dotted name)."""
+    return f"gym-compose: {json.dumps(instance)[1:-1]} read {json.dumps(key)[1:-1]}, which it was not given. {_grant(instance, [key])}"
+
+
+def withheld_hint(log: Iterable[str]) -> str | None:
+    """What to add to the config, out of the notices in a server's log; None without any."""
+    found = [match.groups() for line in log if (match := _NOTICE.search(line))]
+    if not found:
+        return None
+    instance = found[-1][0]
+    keys = list(dict.fromkeys(key for owner, key in found if owner == instance))
+    return f"It read {', '.join(keys)}, which it was not given. {_grant(instance, keys)}"
+
+
+def _grant(instance: str, keys: Iterable[str]) -> str:
+    return f"To give it: compose: {{servers: {{{_flow(instance)}: {{secrets: [{', '.join(map(_flow, keys))}]}}}}}}"
+
+
+def _flow(name: str) -> str:
+    """A name as YAML's flow style has it."""
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 CONFIDENCE = 0.95
@@ -45,6 +46,31 @@ def median(ordered: Sequence[float]) -> float:
     """Median of sorted values."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One column's values in one group, missing ones left out. ``std`` is NaN below two values; the quartiles are linear."""
+
+    count: int
+    mean: float
+    maximum: float
+    minimum: float
+    median: float
+    std: float
+    p25: float = math.nan
+    p75: float = math.nan
+
+
+def summarize(values: Sequence[float], *, quartiles: bool = False) -> Summary | None:
+    """The summary of ``values`` in any order, NaN counting as missing; None when there is none."""
+    ordered = sorted(value for value in values if not math.isnan(value))
+    if not ordered:
+        return None
+    summary = Summary(len(ordered), mean(ordered), ordered[-1], ordered[0], median(ordered), sample_std(ordered))
+    if not quartiles:
+        return summary
+    return replace(summary, p25=quantile(ordered, 0.25), p75=quantile(ordered, 0.75))
 
 
 def _two_sided(t: float, freedom: int) -> float:

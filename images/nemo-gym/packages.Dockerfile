@@ -18,6 +18,7 @@ RUN mkdir /index && sh /tmp/index.sh > /index/settings
 
 FROM ${BASE}
 ARG NEMO_GYM_PYTHON
+ARG GYM_RESOLVE
 RUN --mount=type=secret,id=ca --mount=type=cache,id=gym-compose-uv,target=/root/.cache/uv \
     --mount=type=bind,from=build,source=/usr,target=/usr --mount=type=bind,from=build,source=/opt/build,target=/opt/build \
     --mount=type=bind,from=index,source=/index,target=/mnt/index --mount=type=bind,source=.,target=/mnt/context \

@@ -98,9 +98,9 @@ def test_every_golden_config_case_is_equal(
     golden_directory: Path, peer_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = config_cases(golden_directory)
-    started = time.monotonic()
+    started = time.process_time()  # of this process: other work on the machine does not count
     equal, total, different = run_all(cases, peer_root, tmp_path)
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     with capsys.disabled():
         rows = ", ".join(f"{kind} {equal[kind]}/{count}" for kind, count in sorted(total.items()))
         print(f"\ngolden configs: {sum(equal.values())}/{len(cases)} equal in {seconds:.1f} s ({rows})")

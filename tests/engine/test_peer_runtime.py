@@ -105,7 +105,7 @@ def started(cwd: Path, root: Path, port: int, extra: str) -> GymDeployment:
 def peer(peer_root: Path, mock_port: int, tmp_path_factory: pytest.TempPathFactory, docker_error: str | None) -> Iterator[GymDeployment]:
     if docker_error is not None:
         pytest.skip(docker_error)
-    gym = started(tmp_path_factory.mktemp("peer"), peer_root, mock_port, "compose: {runtime: nemo-gym}\n")
+    gym = started(tmp_path_factory.mktemp("peer"), peer_root, mock_port, "compose: {runtime: nemo-gym, publish: [environment]}\n")
     with gym:
         yield gym
         assert gym.stop().killed == ()  # NeMo Gym kills three of these four
@@ -144,17 +144,66 @@ def test_its_servers_give_the_records_that_it_gives_itself(peer: GymDeployment, 
     assert metrics == orjson.loads((golden / "example_single_tool_call" / "rollouts_aggregate_metrics.json").read_bytes())
 
 
-def test_its_own_client_works_against_our_head_server(peer: GymDeployment, shared_directory: Path, tmp_path: Path) -> None:
-    golden = shared_directory / "golden" / "peer_run"
+@pytest.fixture
+def client_directory(shared_directory: Path, tmp_path: Path) -> Path:
+    """Where the peer's client works, with the rows of the golden run; another user writes into it."""
     work = tmp_path / "client"
     work.mkdir()
     work.chmod(0o777)
-    (work / "rows.jsonl").write_bytes((golden / "rows.jsonl").read_bytes())
+    (work / "rows.jsonl").write_bytes((shared_directory / "golden" / "peer_run" / "rows.jsonl").read_bytes())
+    return work
+
+
+def in_peers_environment(peer: GymDeployment, network: str, work: Path, *command: str) -> str:
+    """A command of the peer's own environment. On ``host`` it stands in this host's network namespace: it reaches what is published and
+    nothing else of ours (this host's own Python is too old to hold nemo-gym)."""
     image = peer.project.deployment.service("policy_model").image
+    return docker("run", "--rm", "--network", network, "-v", f"{work}:/w", "-w", "/w", image, *command, seconds=300)
+
+
+def where_from(peer: GymDeployment, side: str) -> tuple[str, str, int]:
+    """Network, head server's host and port for the peer's client: on the servers' network, or on this host."""
+    if side == "network":
+        return f"{peer.name}_servers", "head.gym", 11000
+    return "host", "127.0.0.1", int(peer.head_url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("side", ["network", "host"])
+def test_its_own_client_works_against_our_head_server(
+    peer: GymDeployment, shared_directory: Path, client_directory: Path, side: str
+) -> None:
+    network, host, port = where_from(peer, side)
     client = ["/opt/gym/bin/gym", "eval", "run", "--no-serve", "--agent", AGENT, "--input", "rows.jsonl", "--num-repeats", "2"]
-    where = ["--output", "out.jsonl", "++head_server.host=head.gym", "++head_server.port=11000"]
-    docker("run", "--rm", "--network", f"{peer.name}_servers", "-v", f"{work}:/w", "-w", "/w", image, *client, *where, seconds=300)
-    assert in_order(read(work / "out.jsonl")) == in_order(read(golden / "example_single_tool_call" / "rollouts.jsonl"))
+    where = ["--output", "out.jsonl", f"++head_server.host={host}", f"++head_server.port={port}"]
+    in_peers_environment(peer, network, client_directory, *client, *where)
+    golden = shared_directory / "golden" / "peer_run" / "example_single_tool_call"
+    assert in_order(read(client_directory / "out.jsonl")) == in_order(read(golden / "rollouts.jsonl"))
+
+
+SERVER_CLIENT = """
+import asyncio, json
+from nemo_gym.server_utils import BaseServerConfig, ServerClient
+
+async def main():
+    client = ServerClient.load_from_global_config(BaseServerConfig(host="127.0.0.1", port=PORT))
+    with open("rows.jsonl") as rows:
+        row = json.loads(rows.readline())
+    answer = await client.post(server_name="example_single_tool_call_environment_server", url_path="/run", json=row)
+    with open("answer.json", "w") as file:
+        json.dump({"status": answer.status, "body": await answer.json()}, file)
+
+asyncio.run(main())
+"""
+
+
+def test_its_own_server_client_gets_a_rollout_from_the_host(peer: GymDeployment, client_directory: Path) -> None:
+    _, _, port = where_from(peer, "host")
+    (client_directory / "ask.py").write_text(SERVER_CLIENT.replace("PORT", str(port)))
+    in_peers_environment(peer, "host", client_directory, "/opt/gym/bin/python", "ask.py")
+    answer = orjson.loads((client_directory / "answer.json").read_bytes())
+    assert answer["status"] == 200
+    assert answer["body"]["reward"] == 1.0
+    assert [item["type"] for item in answer["body"]["response"]["output"]][:2] == ["function_call", "function_call_output"]
 
 
 def test_each_server_is_a_hardened_container_without_the_key_of_others_and_without_ray(peer: GymDeployment) -> None:
@@ -185,21 +234,34 @@ def test_the_image_has_neither_compiler_nor_git_and_its_directories_are_writable
     assert said == ""
 
 
-def test_native_and_peer_servers_work_together(peer_root: Path, mock_port: int, shared_directory: Path, tmp_path: Path) -> None:
-    """Without the runtime key ours are taken where we have one; here the environment server is made a copy in the user's own tree."""
-    own = tmp_path / "environment_servers" / "legacy_agent"
-    own.mkdir(parents=True)
-    for name in ("app.py", "requirements.txt"):
-        (own / name).write_bytes((peer_root / "environment_servers" / "legacy_agent" / name).read_bytes())
+TYPES = {
+    "example_single_tool_call": "resources_servers/example_single_tool_call",
+    AGENT: "responses_api_agents/simple_agent",
+    "example_single_tool_call_environment_server": "environment_servers/legacy_agent",
+    "policy_model": "responses_api_models/openai_model",
+}
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        pytest.param({AGENT}, id="its agent between our environment server, resources server and model"),
+        pytest.param({"example_single_tool_call", "example_single_tool_call_environment_server"}, id="our agent between its servers"),
+    ],
+)
+def test_native_and_peer_servers_work_together(
+    peers: set[str], peer_root: Path, mock_port: int, shared_directory: Path, tmp_path: Path
+) -> None:
+    """Without the runtime key ours are taken where we have one; here ``peers`` are made copies in the user's own tree."""
+    for name in peers:
+        own = tmp_path / TYPES[name]
+        own.mkdir(parents=True)
+        for file in ("app.py", "requirements.txt"):
+            (own / file).write_bytes((peer_root / TYPES[name] / file).read_bytes())
     golden = shared_directory / "golden" / "peer_run"
     with started(tmp_path, peer_root, mock_port, "") as gym:
         runtimes = {service.name: service.slice.runtime for service in gym.project.deployment.services if service.slice}
-        assert runtimes == {
-            "example_single_tool_call": "native",
-            AGENT: "native",
-            "example_single_tool_call_environment_server": "nemo-gym",
-            "policy_model": "native",
-        }
+        assert runtimes == {name: "nemo-gym" if name in peers else "native" for name in TYPES}
         records = gym.collect(golden / "rows.jsonl", num_repeats=1, agent_name=AGENT)
         assert [record["reward"] for record in records] == [1.0] * len(read(golden / "rows.jsonl"))
         report = gym.project.down(Deadline.after(120, "down"), lambda _: None)

@@ -240,6 +240,22 @@ class DockerApi:
         except NotFoundInDockerError:
             return None
 
+    def remove_image(self, name: str, deadline: Deadline) -> bool:
+        """Remove the tag and what only it holds; False when it was not there. One that a container uses stays, as an EngineError."""
+        try:
+            self.call(lambda client: client.remove_image(name), f"remove image {name}", deadline)
+        except NotFoundInDockerError:
+            return False
+        return True
+
+    def distribution(self, reference: str, deadline: Deadline) -> Json:
+        """What the registry of ``reference`` says of it: the engine itself asks, so this is the way that a pull would take."""
+        return self.call(lambda client: dict(client.inspect_distribution(reference)), f"ask the registry for {reference}", deadline)
+
+    def info(self, deadline: Deadline) -> Json:
+        """`docker info`."""
+        return self.call(lambda client: dict(client.info()), "ask the engine about itself", deadline)
+
     def tag(self, name: str, target: str, deadline: Deadline) -> None:
         repository, _, tag = target.rpartition(":")
         self.call(lambda client: client.tag(name, repository, tag), f"tag {name} as {target}", deadline)

@@ -21,7 +21,7 @@ from gym_compose.wire.settings import Settings
 PYTHON_IMAGE = "python:3.13-slim"
 _SCRIPT = Path("images") / "base" / "debootstrap.sh"
 _NEEDS_ROOT, _NEEDS_PROGRAM = 3, 4  # exit codes of the script
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # debootstrap stands there, and an ordinary user's PATH leaves it out
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # debootstrap stands there, and an ordinary user's PATH leaves it out
 
 
 class BaseImage:
@@ -69,7 +69,7 @@ class BaseImage:
     def _debootstrap(self, name: str, context: Path | None, deadline: Deadline, report: Report, cancel: threading.Event) -> None:
         script = find_script(context)
         report(f"making {name} from Debian packages (about a minute)")
-        path = f"{self._environ.get('PATH', '')}:{_SBIN}"
+        path = f"{self._environ.get('PATH', '')}:{SBIN}"
         result = run_command(
             ["bash", str(script), "--import", name],
             environ={**self._environ, "PATH": path},

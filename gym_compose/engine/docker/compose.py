@@ -28,7 +28,19 @@ IDEMPOTENT = frozenset({"version", "config", "down", "up"})
 
 # What the CLI and its builder read for themselves. Build arguments without a value in build.yaml are taken from here too.
 _KEPT = frozenset(
-    {"PATH", "HOME", "USER", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM"}
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "TERM",
+    }
     | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"}
 )
 _KEPT_PREFIXES = ("DOCKER_", "BUILDKIT_", "BUILDX_", "LC_", "PIP_", "UV_")

@@ -20,7 +20,15 @@ from gym_compose.engine.docker.logs import Follower, StampedLine, lines_of
 from gym_compose.engine.docker.observe import role_of, state_of
 from gym_compose.engine.interface import ServiceState
 from gym_compose.wire.deadline import Deadline
-from gym_compose.wire.names import DRIVER_SERVICE, LABEL_DIRECTORY, LABEL_OUTPUT, LABEL_PROJECT, LABEL_ROLE, LABEL_RUN
+from gym_compose.wire.names import (
+    DRIVER_SERVICE,
+    LABEL_DIRECTORY,
+    LABEL_OUTPUT,
+    LABEL_PROJECT,
+    LABEL_ROLE,
+    LABEL_RUN,
+    driver_container,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class DriverRequest:
 
     @property
     def name(self) -> str:
-        return f"{self.project}-driver-{self.run_id}"
+        return driver_container(self.project, self.run_id)
 
 
 class DriverContainer:

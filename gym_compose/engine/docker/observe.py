@@ -22,6 +22,8 @@ _STATUS: Mapping[str, Status] = {
     "exited": "exited",
     "dead": "exited",
 }
+_APART: tuple[Role, ...] = ("head", "relay", "ray")
+"""Roles of services that are no servers."""
 
 
 def observe(api: DockerApi, project: str, deadline: Deadline, *, memory: bool = True) -> Observed:
@@ -43,7 +45,7 @@ def role_of(labels: Mapping[str, str]) -> Role:
     role = labels.get(LABEL_ROLE)
     if labels.get(COMPOSE_ONEOFF) == "True" or role == "driver" or labels.get(COMPOSE_SERVICE) == DRIVER_SERVICE:
         return "driver"
-    return "head" if role == "head" else "relay" if role == "relay" else "server"
+    return next((known for known in _APART if role == known), "server")
 
 
 def directory_of(labels: Mapping[str, str]) -> str | None:
@@ -52,10 +54,10 @@ def directory_of(labels: Mapping[str, str]) -> str | None:
 
 
 def published_address(facts: Json) -> str | None:
-    """``host:port`` where a container is reachable from this host: its first published port that has one."""
+    """``host:port`` where a container is reachable from this host: its first published port that has one, at loopback if it can be."""
     ports: Mapping[str, Any] = (facts.get("NetworkSettings") or {}).get("Ports") or {}
     for _, bindings in sorted(ports.items()):
-        for binding in bindings or ():
+        for binding in sorted(bindings or (), key=lambda binding: not str(binding.get("HostIp")).startswith("127.")):
             host = str(binding.get("HostIp") or "127.0.0.1")
             if binding.get("HostPort") and ":" not in host:
                 return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{binding['HostPort']}"
@@ -84,6 +86,7 @@ def state_of(facts: Json, memory: int | None = None) -> ServiceState:
         slice_sha256=labels.get(LABEL_SLICE),
         memory_bytes=memory,
         networks=tuple(sorted(name.removeprefix(f"{project}_") for name in networks)),
+        pid=int(state.get("Pid") or 0) or None,
     )
 
 

@@ -91,12 +91,12 @@ class SimpleAgent(AgentServer):
             raise ValueError("execute_tools: false is for agent sessions; /run executes tools")
         row = body.row()
         seeded = (await self.client.post(resources, "/seed_session", json=row, cookies=call.cookies)).raise_for_status()
-        params = body.responses_create_params.given_fields()
-        answered = (await self.client.post(self.config.name, RESPONSES, json=params, cookies=seeded.cookies)).raise_for_status()
-        row["response"] = answered.json()
+        # The field's agent asks itself over HTTP here. What it would hear is this, one request later (docs/differences.md).
+        inner = call.inner(seeded.cookies)
+        row["response"] = (await self.responses(body.responses_create_params, inner)).full()
         if self.config.skip_verification:
             return {**row, "reward": self.config.skip_verification_reward, "verification_skipped": True}
-        verified = (await self.client.post(resources, "/verify", json=row, cookies=answered.cookies)).raise_for_status()
+        verified = (await self.client.post(resources, "/verify", json=row, cookies=inner.cookies_to_set)).raise_for_status()
         verdict = verified.json()
         if not isinstance(verdict, dict) or not isinstance(verdict.get("reward"), int | float):
             raise ValueError(f"{resources.name} answered /verify without a reward")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, Literal
 
-from openai_chat_answer import to_response
-from openai_chat_request import to_chat_request
-from openai_upstream import Endpoint, MissingPathError
+import orjson
 from pydantic import Field
 
 from gym_compose.serving import Call, ModelServer, ModelServerConfig
+from gym_compose.serving.dialects import to_chat_request, to_response
+from gym_compose.serving.upstream import MissingPathError, Upstream
 from gym_compose.wire.chat import ChatCompletionCreateParams
 from gym_compose.wire.responses import ResponsesCreateParams
 
@@ -39,7 +38,7 @@ class SimpleModelServer(ModelServer):
 
     def setup(self) -> None:
         config = self.config
-        self._endpoint = Endpoint(
+        self._endpoint = Upstream(
             http=self.client.http,
             base_url=config.openai_base_url,
             api_key=config.openai_api_key,
@@ -74,8 +73,12 @@ class SimpleModelServer(ModelServer):
         return await self._endpoint.post(CHAT, self._body(params.given_fields()))
 
     async def _through_chat(self, given: Json, *, missing_path_is_final: bool = False) -> Json:
-        completion = await self._endpoint.post(CHAT, self._body(to_chat_request(given)), missing_path_is_final=missing_path_is_final)
-        return to_response(completion, given, lambda: uuid.uuid4().hex, parse_thoughts=self.config.uses_reasoning_parser)
+        body = to_chat_request(given)
+        body |= _extra_body(body.pop("metadata", None) or {})
+        if body.get("top_logprobs") is not None:
+            body["logprobs"] = True
+        completion = await self._endpoint.post(CHAT, self._body(body), missing_path_is_final=missing_path_is_final)
+        return to_response(completion, given, parse_thoughts=self.config.uses_reasoning_parser)
 
     def _prepared(self, given: Json) -> Json:
         items = given.get("input")
@@ -88,6 +91,23 @@ class SimpleModelServer(ModelServer):
 
     def _body(self, given: Json) -> Json:
         return {**self.config.extra_body, **given, "model": self.config.openai_model}
+
+
+def _extra_body(metadata: Json) -> Json:
+    """``metadata.extra_body``, a JSON object as text, for the body itself: that is how ``num_repeats_add_seed`` reaches an endpoint.
+
+    Raises ValueError for one that is no JSON object.
+    """
+    text = metadata.get("extra_body")
+    if text is None:
+        return {}
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"metadata.extra_body is not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise ValueError("metadata.extra_body is not a JSON object")
+    return parsed
 
 
 if __name__ == "__main__":

@@ -75,13 +75,14 @@ def test_parents_are_built_first_and_what_exists_is_skipped(contexts: Contexts, 
     built = {item.name: item for item in engine.build(contexts.write(), contexts.directory, soon(), said.append)}
     assert all(item.built for item in built.values())
     assert 100_000 <= (built[child].own_bytes or 0) < 200_000
-    assert [line.split()[1] for line in said] == [parent, child]
+    assert [line.split()[1] for line in said if line.startswith("building")] == [parent, child]
+    told = len(said)
     started = time.monotonic()
     again = engine.build(contexts.write(), contexts.directory, soon(), said.append)
     assert [item.built for item in again] == [False, False]
     assert [item.image_id for item in again] == [built[item.name].image_id for item in again]
     assert time.monotonic() - started < 5
-    assert len(said) == 2
+    assert len(said) == told
 
 
 def test_a_failing_dockerfile_shows_the_end_of_its_output(contexts: Contexts, engine: DockerEngine, image: str) -> None:

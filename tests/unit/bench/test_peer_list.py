@@ -31,7 +31,7 @@ def test_each_case_makes_a_config(case: object) -> None:
     document = yaml.safe_load(case.config(URL))
     assert document["config_paths"] == list(case.configs)
     assert document["compose"]["runtime"] == "nemo-gym"
-    assert ("servers" in document["compose"]) == bool(case.files)
+    assert ("servers" in document["compose"]) == bool(case.files or case.writable)
     assert len(document) == 8 + len(case.define) + len(case.files)
     assert yaml.safe_load(case.config(URL, [EXAMPLE]))["config_paths"] == [EXAMPLE]
     assert all(override.startswith("++") and "=" in override for override in case.overrides(URL))

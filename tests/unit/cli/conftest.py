@@ -93,8 +93,11 @@ class FakeProject:
             ServiceState("math", "server", "running", instance="math"),
         )
         self.deployment = SimpleNamespace(
-            services=tuple(SimpleNamespace(name=name, role=role) for name, role in _SERVICES),
-            images=(SimpleNamespace(name="gym-compose/native:1", kind="native"),),
+            services=tuple(
+                SimpleNamespace(name=name, role=role, instance=name if role == "server" else None, image="gym-compose/native:1")
+                for name, role in _SERVICES
+            ),
+            images=(SimpleNamespace(name="gym-compose/native:1", kind="native", depends_on=("gym-compose/base:1",)),),
         )
         self.config = SimpleNamespace(resolved={}, warnings=())
         self.lines = [LogLine("head", "ready"), LogLine("math", "(math) hello")]
@@ -136,8 +139,8 @@ class FakeProject:
         if follow and self.failure is not None:
             raise self.failure
 
-    def build(self, deadline: Any, report: Any) -> Sequence[BuiltImage]:
-        self.calls.append("build")
+    def build(self, deadline: Any, report: Any, *, upgrade: bool = False) -> Sequence[BuiltImage]:
+        self.calls.append("build --upgrade" if upgrade else "build")
         report("building gym-compose/native:1")
         built = BuiltImage("gym-compose/native:1", "sha256:1", True, 2.5, 1_048_576)
         return (built, BuiltImage("gym-compose/base:1", "sha256:0", False, 0.0))

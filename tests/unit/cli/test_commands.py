@@ -23,7 +23,9 @@ CONTRACT = {
     "eval compare",
     "dev test",
 }  # fmt: skip
-OURS = {"compose up", "compose down", "compose ps", "compose logs", "compose config", "compose plan", "compose build", "eval attach"}
+OURS = {"eval attach", "eval view", "migrate environment-servers"} | {
+    f"compose {verb}" for verb in ("up", "down", "ps", "logs", "config", "plan", "build", "doctor")
+}
 
 
 def test_every_command_of_the_contract_and_every_one_of_ours_is_in_the_table() -> None:

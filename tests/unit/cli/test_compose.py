@@ -190,10 +190,29 @@ def test_ctrl_c_ends_following_logs_cleanly(invoke: Invoke, captured: Any, proje
 def test_build_lists_images(invoke: Invoke, captured: Any, project: Any) -> None:
     assert compose.build(invoke("compose build ++a=1"), captured.console) == 0
     assert [line.split() for line in captured.stdout.splitlines()[2:]] == [
-        ["gym-compose/native:1", "built", "2.5", "s", "1.0", "MiB"],
+        ["gym-compose/native:1", "built", "2.5", "s", "1.0", "MiB", "math"],
         ["gym-compose/base:1", "there"],
     ]
-    assert captured.stderr == "building gym-compose/native:1\n"
+    assert captured.stderr.splitlines() == [
+        "building gym-compose/native:1",
+        "1 server on 1 image: 0.0 MiB of layers shared, 1.0 MiB of one server each.",
+    ]
+
+
+def test_build_anew(invoke: Invoke, captured: Any, project: Any) -> None:
+    assert compose.build(invoke("compose build --upgrade ++a=1"), captured.console) == 0
+    assert project.calls == ["build --upgrade"]
+
+
+def test_a_shared_image_names_three_servers_and_counts_the_rest(invoke: Invoke, captured: Any, project: Any) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    one = project.deployment.services[0]
+    project.deployment.services = tuple(
+        type(one)(name=name, role="server", instance=name, image="gym-compose/native:1" if name != "e" else "x:1") for name in names
+    )
+    assert compose.build(invoke("compose build ++a=1"), captured.console) == 0
+    assert "a, b, c and 1 more" in captured.stdout
+    assert captured.stderr.endswith("5 servers on 2 images: 1.0 MiB of layers shared, 0.0 MiB of one server each.\n")
 
 
 def test_build_dry_and_json(invoke: Invoke, captured: Any, project: Any) -> None:
@@ -201,7 +220,8 @@ def test_build_dry_and_json(invoke: Invoke, captured: Any, project: Any) -> None
     assert captured.stdout == "gym-compose/native:1 (native)\n"
     assert project.calls == []
     assert compose.build(invoke("compose build --json ++a=1"), captured.console) == 0
-    assert json.loads(captured.stdout.partition("\n")[2])[0]["own_bytes"] == 1_048_576
+    first = json.loads(captured.stdout.partition("\n")[2])[0]
+    assert (first["own_bytes"], first["kind"], first["used_by"]) == (1_048_576, "native", ["math"])
 
 
 def test_there_is_no_compose_file_of_the_process_engine(invoke: Invoke, captured: Any, project: Any) -> None:

@@ -12,11 +12,14 @@ import pytest
 
 from gym_compose.cli import env as env_commands
 from gym_compose.cli import eval as eval_commands
-from gym_compose.cli.run_options import require, run_options
+from gym_compose.cli.run_options import HEALTH_CHECKS, notices, require, run_options
 from gym_compose.cli.translate import Invocation
+from gym_compose.driver.errors import OutputLockedError
+from gym_compose.driver.lock import LockHolder, OutputLock
 from gym_compose.engine.interface import Observed
+from gym_compose.project import hook as hook_module
 from gym_compose.project.runs import RunOptions
-from gym_compose.wire.errors import GymComposeError, IncompleteError, InvalidInputError, UsageError
+from gym_compose.wire.errors import GymComposeError, IncompleteError, UsageError
 from gym_compose.wire.run import RunCounts, RunProgress, RunSummary
 
 Invoke = Callable[..., Invocation]
@@ -79,18 +82,104 @@ class TestOptions:
         with pytest.raises(UsageError, match=message):
             options(tmp_path, **config)
 
-    @pytest.mark.parametrize(
-        "key", ["resume_from_cache", "dispatch_budget_s", "rollout_collection_driver", "count_missing_rollouts_as_zero"]
-    )
-    def test_a_key_that_would_be_ignored_is_refused(self, tmp_path: Path, key: str) -> None:
-        with pytest.raises(InvalidInputError, match="refused, not ignored"):
-            options(tmp_path, **{key: 1})
-        options(tmp_path, **{key: False})
+    @pytest.mark.parametrize(("config", "message"), [
+        ({"resume_from_cache": True, "overwrite": True}, "--resume and --overwrite exclude each other"),
+        ({"environment_routing_mode": "legacy"}, "needs environment_server_name"),
+        ({"dispatch_budget_s": 5}, "needs num_samples_in_parallel"),
+        ({"max_failures": 1.5}, "neither a count nor a share"),
+        ({"max_failures": "many"}, "max_failures"),
+        ({"on_server_death": "pray"}, "on_server_death: input should be 'fail' or 'wait'"),
+    ])  # fmt: skip
+    def test_fields_that_do_not_go_together(self, tmp_path: Path, config: dict[str, Any], message: str) -> None:
+        with pytest.raises(UsageError, match=message):
+            options(tmp_path, **config)
 
     def test_what_is_missing_is_named_with_its_flag(self) -> None:
         with pytest.raises(UsageError, match=r"missing required configuration: output_jsonl_fpath \(--output\), split \(--split\)"):
             require({"output_jsonl_fpath": ""}, "output_jsonl_fpath", "split")
         require({"split": "train"}, "split")
+
+
+CONTRACT: list[tuple[str, Any, Any, Any]] = [
+    # contract-data 1.2: key, default of the request, a value as a config gives it, what the request holds
+    ("num_samples_in_parallel", None, 8, 8),
+    ("max_resident_rollout_tasks", None, 4, 4),
+    ("retain_results_in_memory", True, False, False),
+    ("responses_create_params", {}, {"temperature": 0.5}, {"temperature": 0.5}),
+    ("disable_aggregation", False, True, True),
+    ("route_failures_to_sidecar", False, True, True),
+    ("environment_routing_mode", "agent", "taskset", "taskset"),
+    ("environment_server_name", None, "e", "e"),
+    ("environment_server_routes", None, {"t": "e"}, {"t": "e"}),
+    ("agent_name", None, "a", "a"),
+    ("agent_map", {}, {"_default": "a"}, {"_default": "a"}),
+    ("fan_out", {}, {"a": ["b", "c"]}, {"a": ["b", "c"]}),
+    ("limit", None, 3, 3),
+    ("limit", None, 0, None),
+    ("limit", None, -1, -1),
+    ("num_repeats", 1, 2, 2),
+    ("num_repeats", 1, {"a": 2}, {"a": 2}),
+    ("num_repeats_add_seed", False, True, True),
+    ("interleave_repeats", False, True, True),
+    ("resume_from_cache", False, True, True),
+    ("dispatch_longest_first", False, True, True),
+    ("drain_margin_s", None, 2.5, 2.5),
+    ("retry_terminal_timeouts", False, True, True),
+    ("retry_invalid_judge_responses", False, True, True),
+    # ours
+    ("resume_anyway", False, True, True),
+    ("rollout_timeout_s", None, 30, 30.0),
+    ("max_failures", None, 20, 20),
+    ("max_failures", None, 0.05, 0.05),
+    ("max_failures", None, "5%", 0.05),
+    ("on_server_death", "fail", "wait", "wait"),
+    ("strict_compatibility", False, None, False),
+]
+
+
+@pytest.mark.parametrize(("key", "default", "given", "held"), CONTRACT)
+def test_every_field_of_a_run_has_its_default_and_reaches_the_driver(tmp_path: Path, key: str, default: Any, given: Any, held: Any) -> None:
+    assert getattr(options(tmp_path), key) == default
+    assert getattr(options(tmp_path, **{key: given}), key) == held
+    assert getattr(options(tmp_path, **{key: None}), key) == default
+
+
+@pytest.mark.parametrize("key", ["disable_health_check", "upload_rollouts", "require_complete", "token_id_capture", "unheard_of"])
+def test_keys_that_are_not_the_drivers_do_no_harm(tmp_path: Path, key: str) -> None:
+    assert options(tmp_path, **{key: True}) == options(tmp_path)
+
+
+def test_the_strict_switch_is_a_key_of_ours(tmp_path: Path) -> None:
+    assert options(tmp_path, compose={"strict": True}).strict_compatibility
+    assert not options(tmp_path, compose={}).strict_compatibility
+
+
+WANDB = {"wandb_project": "p", "wandb_name": "n", "wandb_api_key": "k"}
+MLFLOW = {"mlflow_tracking_uri": "u", "mlflow_experiment_name": "e", "mlflow_run_name": "r"}
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({}, []),
+        ({"upload_rollouts": True}, []),
+        (WANDB, ["uploaded to wandb"]),
+        (WANDB | MLFLOW, ["uploaded to wandb and mlflow"]),
+        ({**WANDB, "wandb_api_key": "****"}, []),
+        ({**WANDB, "upload_rollouts": False}, []),
+        ({**WANDB, "upload_rollouts_to_wandb": False}, []),
+        ({**WANDB, "upload_rollouts_to_wandb": False, "upload_rollouts": True}, ["uploaded to wandb"]),
+        ({"token_id_capture": {"enabled": True}}, ["token ids are not captured"]),
+        ({"token_id_capture": {"enabled": False}}, []),
+        ({"health_check_workers": 4}, ["no health check"]),
+        ({"health_check_ignored_checks": "agent_turn_hollow, model_call_failed"}, ["no health check"]),
+        ({"health_check_ignored_checks": list(HEALTH_CHECKS), "disable_health_check": True}, []),
+    ],
+)
+def test_what_a_run_here_does_not_do_is_told(config: dict[str, Any], told: list[str]) -> None:
+    found = notices(config)
+    assert len(found) == len(told)
+    assert all(words in notice for words, notice in zip(told, found, strict=True))
 
 
 def summary(**fields: Any) -> RunSummary:
@@ -146,8 +235,8 @@ class TestEndToEnd:
             ({"split": "example"}, GymComposeError, "example"),
             ({"split": "benchmark"}, GymComposeError, "no dataset of split 'benchmark'"),
             ({"input_jsonl_fpath": "x", "split": None}, GymComposeError, "input_jsonl_fpath cannot be combined"),
-            ({"resume_from_cache": True}, InvalidInputError, "not resumed yet"),
             ({"limit": "x"}, UsageError, "limit"),
+            ({"health_check_ignored_checks": ["agent_turn_hallow"]}, UsageError, "there is no check 'agent_turn_hallow'"),
         ],
     )
     def test_what_is_wrong_with_the_run_is_found_before_a_server_starts(
@@ -168,6 +257,31 @@ class TestEndToEnd:
         assert runnable.calls == []
         assert eval_commands.run(invoke("eval run --overwrite ++a=1"), captured.console) == 0
 
+    def test_resume_needs_the_rows_of_the_first_run(self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path) -> None:
+        (tmp_path / "r").mkdir()
+        (tmp_path / "r/out.jsonl").write_text("{}\n")
+        runnable.config.resolved["resume_from_cache"] = True
+        with pytest.raises(GymComposeError, match="the rows of their run are gone"):
+            eval_commands.run(invoke("eval run --resume ++a=1"), captured.console)
+        assert runnable.calls == []
+        (tmp_path / "r/out_materialized_inputs.jsonl").write_text("{}\n")
+        assert eval_commands.run(invoke("eval run --resume ++a=1"), captured.console) == 0
+        assert runnable.asked.resume_from_cache
+
+    @pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
+    def test_a_run_that_is_still_going_on_is_named_before_anything_is_done(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path, flag: str
+    ) -> None:
+        (tmp_path / "r").mkdir()
+        holder = LockHolder(run_id="r7", host="0c1d", pid=1, container="demo-driver-r7", project="demo")
+        with OutputLock(tmp_path / "r/out.jsonl.lock", holder), pytest.raises(OutputLockedError) as raised:
+            eval_commands.run(invoke(f"eval run {flag} ++a=1"), captured.console)
+        assert "run r7 is still going on and writes to this output, in container demo-driver-r7" in str(raised.value)
+        assert "gym eval attach r7 -p demo" in (raised.value.hint or "")
+        assert runnable.calls == []
+        assert not (tmp_path / "r/out").exists(), "rows were prepared"
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+
     def test_servers_are_stopped_when_the_run_fails(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
         runnable.summary = GymComposeError("driver died")
         with pytest.raises(GymComposeError, match="driver died"):
@@ -179,6 +293,27 @@ class TestEndToEnd:
         assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 130
         assert runnable.calls[-1] == "down"
         assert "1 unresolved" in captured.stdout
+
+    def test_a_function_of_the_config_collects_in_our_place(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given: list[Any] = []
+        monkeypatch.setattr(hook_module, "load_hook", lambda path, directory: (path, directory))
+        monkeypatch.setattr(hook_module, "run_hook", lambda hook, options, config, **further: given.append((hook, options, further)))
+        runnable.head_address = lambda deadline: "127.0.0.1:4711"
+        runnable.config.resolved["rollout_collection_driver"] = "my.module:collect"
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+        assert runnable.calls == ["up", "down"]
+        ((hook, asked, further),) = given
+        assert hook == ("my.module:collect", tmp_path)
+        assert asked.output_jsonl_fpath == str(tmp_path / "r/out.jsonl")
+        assert further["head_url"] == "http://127.0.0.1:4711"
+
+    def test_a_function_that_is_none_is_found_before_a_server_starts(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
+        runnable.config.resolved["rollout_collection_driver"] = "my.module"
+        with pytest.raises(GymComposeError, match=r"not of the form module\.path:function"):
+            eval_commands.run(invoke("eval run ++a=1"), captured.console)
+        assert runnable.calls == []
 
     def test_a_project_that_ran_before_goes_on_running(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
         runnable.observe = lambda deadline: Observed("demo", "docker", (SimpleNamespace(status="running"),))  # type: ignore[arg-type]

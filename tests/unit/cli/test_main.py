@@ -157,7 +157,7 @@ class TestHandingOver:
         assert capsys.readouterr().out == "['dataset', 'upload', '-i', 'a.jsonl', '+x=1']\n"
         assert streams.err.getvalue() == "gym dataset upload: handed to NeMo Gym's own CLI.\n"
         assert sys.argv == before
-        assert streams.run("eval profile", peer) == 0
+        assert streams.run("eval compare", peer) == 0
 
     def test_a_peer_that_cannot_be_loaded_is_one_clear_error(self, peer: Path, streams: Streams) -> None:
         (peer / "site" / "nemo_gym" / "cli" / "main.py").write_text("import no_such_module_of_the_peer\n")

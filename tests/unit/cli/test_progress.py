@@ -74,17 +74,19 @@ def test_a_terminal_gets_a_live_table() -> None:
 
 
 def event(done: int = 12, failed: int = 2, elapsed: float = 1.0, **fields: Any) -> RunProgress:
-    counts = RunCounts(requested=100, completed=done - failed, failed=failed)
+    counts = RunCounts(requested=100, completed=done - failed, failed=failed, unresolved=100 - done)
     return RunProgress(counts=counts, in_flight=4, elapsed_seconds=elapsed, rate=3.44, **fields)
 
 
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (event(0, 0), "0/100 done, 3.4/s"),
-        (event(12, 0, eta_seconds=26.0, mean_reward=0.7128), "12/100 done, 3.4/s, ETA 0:26, reward 0.713"),
-        (event(failures={"b": 1, "a": 1}), "12/100 done, 3.4/s, 2 failed (a 1, b 1)"),
-        (event(), "12/100 done, 3.4/s, 2 failed"),
+        (event(0, 0), "0/100 done, 3.4/s, 4 in flight, 96 queued"),
+        (event(12, 0, eta_seconds=26.0, mean_reward=0.7128), "12/100 done, 3.4/s, ETA 0:26, 4 in flight, 84 queued, reward 0.713"),
+        (event(failures={"b": 1, "a": 1}), "12/100 done, 3.4/s, 4 in flight, 84 queued, 2 failed (a 1, b 1)"),
+        (event(failures={"b": 2, "a": 1}), "12/100 done, 3.4/s, 4 in flight, 84 queued, 2 failed (b 2, a 1)"),
+        (event(), "12/100 done, 3.4/s, 4 in flight, 84 queued, 2 failed"),
+        (event(100, 0).model_copy(update={"in_flight": 0}), "100/100 done, 3.4/s"),
     ],
 )
 def test_a_progress_line(progress: RunProgress, text: str) -> None:
@@ -109,11 +111,24 @@ def test_a_terminal_gets_a_bar() -> None:
     display = run_display(Console(io.StringIO(), err, interactive=True), 5.0)
     assert isinstance(display, BarRun)
     with display:
-        display(event())
+        display(event(eta_seconds=26.0, mean_reward=0.5))
         display(RunWarning(text="[slow]"))
-        display(event(100, 0))
-    assert "100/100 done" in err.getvalue()
-    assert "Warning: [slow]" in err.getvalue()
+        display(event(100, failures={"agent_run_error": 2}))
+    text = err.getvalue()
+    for expected in ("100/100", "3.4/s", "4 in flight", "2 failed: agent_run_error 2", "Warning: [slow]"):
+        assert expected in text, expected
+
+
+def test_with_json_the_events_themselves_are_told_one_a_line(captured: Any) -> None:
+    display = run_display(captured.console, 5.0, json=True)
+    with display:
+        display(event(mean_reward=0.5))
+        display(RunWarning(text="slow"))
+        display(SUMMARY)
+    told = [json.loads(line) for line in captured.stderr.splitlines()]
+    assert [line["event"] for line in told] == ["progress", "warning"]
+    assert told[0]["mean_reward"] == 0.5
+    assert captured.stdout == ""
 
 
 SUMMARY = RunSummary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +65,27 @@ def test_several_projects_need_a_name(invoke: Invoke, captured: Any, engines: An
     with pytest.raises(ProjectNotFoundError, match="one, two"):
         session(invoke, captured, "compose ps").find()
     assert session(invoke, captured, "compose -p two ps").find().name == "two"
+
+
+@pytest.mark.parametrize("verb", ["compose up", "compose plan", "compose config", "compose build", "compose doctor", "env start"])
+def test_what_is_to_be_published_is_said_on_the_command_line(invoke: Invoke, captured: Any, verb: str) -> None:
+    assert session(invoke, captured, f"{verb} --publish environment --publish math ++a=1").publish == ("environment", "math")
+    assert session(invoke, captured, f"{verb} ++a=1").publish == ()
+
+
+def test_published_instances_get_a_port_on_this_host(invoke: Invoke, captured: Any, engines: Any, tmp_path: Path) -> None:
+    relay = {"legacy_agent": {"entrypoint": "app.py", "agent_server": {"type": "responses_api_agents", "name": "agent"}}}
+    agent = {"entrypoint": "app.py", "resources_server": {"type": "resources_servers", "name": "tool"}}
+    agent["model_server"] = {"type": "responses_api_models", "name": "model"}
+    config = {
+        "tool": {"resources_servers": {"example_single_tool_call": {"entrypoint": "app.py", "domain": "agent"}}},
+        "agent": {"responses_api_agents": {"simple_agent": agent}},
+        "model": {"responses_api_models": {"scripted_model": {"entrypoint": "app.py", "rule": "first_tool_call", "text": "x"}}},
+        "environment": {"environment_servers": relay},
+    }
+    (tmp_path / "small.yaml").write_text(json.dumps(config))
+    project = session(invoke, captured, "compose up --engine docker --publish environment --config small.yaml").load()
+    assert [service.name for service in project.deployment.services if service.ports and service.role == "server"] == ["environment"]
 
 
 def test_a_project_that_was_started_elsewhere_is_found_by_its_labels(invoke: Invoke, captured: Any, engines: Any, tmp_path: Path) -> None:

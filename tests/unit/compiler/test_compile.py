@@ -81,6 +81,21 @@ def test_the_alias_is_on_the_servers_network_alone(compiled: Any) -> None:
     assert compiled().service("head").attachments[0].aliases == ("head.gym",)
 
 
+def test_ports_for_another_host_are_a_warning_that_names_address_and_servers(four: Any, compiled: Any) -> None:
+    four["compose"] = {"publish": {"servers": ["environment"], "address": "10.0.0.5"}}
+    deployment = compiled()
+    ports = {service.name: service.ports for service in deployment.services if service.ports}
+    assert [port.host_address for port in ports["math_environment"]] == ["10.0.0.5"]
+    assert [port.host_address for port in ports["head"]] == ["127.0.0.1", "10.0.0.5"], "commands on this host find it at loopback"
+    (warning,) = [text for text in deployment.warnings if "published on" in text]
+    assert warning.startswith("published on 10.0.0.5: head, math_environment. Whoever reaches this address can call them")
+
+
+def test_ports_on_loopback_alone_are_no_warning(four: Any, compiled: Any) -> None:
+    four["compose"] = {"publish": ["environment"]}
+    assert not any("published on" in text for text in compiled().warnings)
+
+
 @pytest.mark.parametrize("how", ["option", "extension", "by name"])
 def test_a_published_environment_server_binds_all_addresses_in_its_own_slice_only(how: str, four: Any, compiled: Any) -> None:
     options: dict[str, Any] = {}
@@ -145,7 +160,6 @@ def test_the_session_key_reaches_every_server_of_a_native_deployment(compiled: A
     ("sources", "change", "says"),
     [
         ({"math": {"runtime": "nemo-gym"}}, {}, "no NeMo Gym is in the search roots"),
-        ({"math": {"runtime": "dockerfile"}}, {}, "Dockerfile"),
         ({}, {"num_workers": 2}, "num_workers"),
         ({}, {"entrypoint": "/abs/app.py"}, "absolute"),
     ],

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import yaml
 
 from gym_compose.compiler import ContextFile, compile
 from gym_compose.compiler.errors import CompileError, SourceError
+from gym_compose.compiler.render import build_text, context_directory
 from gym_compose.config.model import SourceFile
 
 
@@ -19,6 +21,11 @@ def images(four: Any, make_config: Any, make_sources: Any, make_options: Any) ->
         return {image.name.split("/")[1].split(":")[0] if image.kind != "external" else image.name: image for image in deployment.images}
 
     return make
+
+
+def text_of(image: Any, path: str) -> str:
+    content: bytes = next(file.content for file in image.context if file.path == path)
+    return content.decode()
 
 
 def changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
@@ -56,7 +63,7 @@ def test_equal_requirement_sets_share_one_image_whatever_their_order(images: Any
     )
     parents = {dict(found[name].build_args)["PARENT"] for name in ("math", "simple-agent")}
     assert parents == {found["requirements"].name}
-    assert found["requirements"].context[0].content == b"numpy\nsympy==1\n"
+    assert text_of(found["requirements"], "requirements.txt") == "numpy\nsympy==1\n"
     assert dict(found["openai-model"].build_args)["PARENT"] == found["packages"].name
 
 
@@ -140,7 +147,7 @@ def test_a_requirement_that_needs_a_file_or_option_is_an_error_naming_it(line: s
     "line", ["numpy", "a-b>=1,<2", "pkg[extra]==1 ; python_version < '4'", "x @ https://h.example/x.whl", "x @ git+https://h.example/x"]
 )
 def test_ordinary_requirements_pass(line: str, images: Any) -> None:
-    assert images({"math": {"requirement_lines": (line,)}})["requirements"].context[0].content == f"{line}\n".encode()
+    assert text_of(images({"math": {"requirement_lines": (line,)}})["requirements"], "requirements.txt") == f"{line}\n"
 
 
 def test_the_base_setting_is_part_of_the_key_or_the_image_itself(images: Any) -> None:
@@ -166,3 +173,50 @@ def test_an_installation_without_its_files_says_so(images: Any, make_options: An
         images(assets=texts)
     with pytest.raises(CompileError, match="native image"):
         images(package_files=(ContextFile("gym_compose/cli/x.py", "0" * 64, "/x"),))
+
+
+class TestOwnDockerfiles:
+    FILES = (SourceFile("Dockerfile", "1" * 64, 9), SourceFile("run.pl", "2" * 64, 9, executable=True))
+    OWN: ClassVar[dict[str, Any]] = {"runtime": "dockerfile", "files": FILES}
+
+    def test_the_context_is_the_directory_and_our_images_are_arguments_where_they_are_declared(self, images: Any) -> None:
+        found = images({"math": {**self.OWN, "build_arguments": ("GYM_BASE", "VERSION")}})
+        image = found["math"]
+        assert [(file.path, file.host_path, file.executable) for file in image.context] == [
+            ("Dockerfile", "/src/resources_servers/math/Dockerfile", False),
+            ("run.pl", "/src/resources_servers/math/run.pl", True),
+        ]
+        assert image.build_args == (("GYM_BASE", found["base"].name),)
+        assert image.depends_on == (found["base"].name,)
+        assert image.is_built
+
+    def test_another_base_changes_its_key_only_where_it_starts_from_ours(self, images: Any) -> None:
+        for arguments, changes in (((), False), (("GYM_BASE",), True)):
+            own = {"math": {**self.OWN, "build_arguments": arguments}}
+            assert (images(own)["math"].key != images(own, base_image="pull")["math"].key) == changes
+
+    def test_an_edit_changes_its_image_alone(self, images: Any) -> None:
+        edited = {**self.OWN, "files": (self.FILES[0], SourceFile("run.pl", "3" * 64, 9))}
+        assert changed(images({"math": self.OWN}), images({"math": edited})) == {"math"}
+
+    def test_it_is_written_into_build_yaml_with_its_own_dockerfile(
+        self, four: Any, make_config: Any, make_sources: Any, make_options: Any
+    ) -> None:
+        config = make_config(four)
+        deployment = compile(config, make_sources(config, math={**self.OWN, "build_arguments": ("GYM_NATIVE",)}), make_options())
+        build = yaml.safe_load(build_text(deployment, "/ca.crt"))["services"]
+        name = context_directory(next(image for image in deployment.images if image.name == deployment.service("math").image))
+        service = build[name.removeprefix("images/")]["build"]
+        assert service["args"]["GYM_NATIVE"].startswith("gym-compose/native:")
+        assert service["secrets"] == ["ca"]
+
+    @pytest.mark.parametrize("key", ["apt", "run"])
+    def test_steps_belong_into_the_dockerfile(self, four: Any, key: str, make_config: Any, make_sources: Any, make_options: Any) -> None:
+        four["compose"] = {"servers": {"math": {key: ["jq"]}}}
+        config = make_config(four)
+        with pytest.raises(SourceError, match=rf"compose\.servers\.math\.{key} is for images of ours"):
+            compile(config, make_sources(config, math=self.OWN), make_options())
+
+    def test_the_process_engine_says_so(self, images: Any) -> None:
+        with pytest.raises(SourceError, match=r"instance math: .*the process engine does not build"):
+            images({"math": self.OWN}, target="process")

@@ -63,8 +63,9 @@ class TestSharing:
         )
         (layer,) = images(deployment, "peer-requirements")
         assert text_of(layer, "requirements.txt") == "nemo-gym==0.7.0\ntiktoken\n"
-        assert "math: /src/resources_servers/math" in text_of(layer, "asked-by.txt")
-        assert "math_agent: " in text_of(layer, "asked-by.txt")
+        assert {(asked.instance, asked.line) for asked in layer.requested} == {
+            ("math", "numpy"), ("math", "tiktoken"), ("math_agent", "tiktoken"),
+        }  # fmt: skip
         assert deployment.service("math").image == deployment.service("math_agent").image
         assert deployment.service("math").image != deployment.service("math_environment").image
 
@@ -164,16 +165,6 @@ class TestServices:
         assert (deployment.service("math").writable, deployment.service("math").tmpfs) == (True, ())
         assert ("math", "its root file system is writable") in deployment.notes
 
-    @pytest.mark.parametrize(
-        ("declared", "ray", "on"), [(True, "off", True), (None, "off", False), (None, "peer", True), (False, "peer", False)]
-    )
-    def test_ray_as_the_class_says(self, compiled: Any, declared: bool | None, ray: str, on: bool) -> None:
-        flags = ClassFlags(class_name="S", ray_enabled=declared)
-        service = compiled({**PEER, "math": {"flags": flags}}, compose={"ray": ray}).service("math")
-        assert (service.memory, service.shm_size) == (("4g", "1g") if on else ("2g", None))
-        assert service.slice.environment.get("RAY_AUTH_MODE") == ("disabled" if on else None)
-        assert service.slice.ray == ray
-
     def test_it_has_longer_to_stop_than_a_native_server(self, compiled: Any) -> None:
         deployment = compiled({"math": PEER})
         assert [deployment.service(name).stop_grace_seconds for name in ("math", "policy_model")] == [20.0, 10.0]
@@ -222,7 +213,7 @@ def test_the_files_that_are_written(compiled: Any, make_options: Any) -> None:
     deployment = compiled({**PEER, "math": {"flags": ClassFlags(class_name="S", ray_enabled=True), "requirement_lines": ("tiktoken",)}})
     fragments = parse_fragments(make_options().assets)
     service = yaml.safe_load(compose_text(deployment, fragments, "/d"))["services"]["math"]
-    assert service["shm_size"] == "1g"
+    assert service["depends_on"] == {"ray": {"condition": "service_healthy"}}
     assert service["read_only"] is True
     assert f"{SITE}/resources_servers/math/cache:mode=1777" in service["tmpfs"]
     builds = yaml.safe_load(build_text(deployment, "/ca.crt"))["services"]

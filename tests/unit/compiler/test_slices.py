@@ -7,6 +7,7 @@ import pytest
 from gym_compose.compiler import compile
 from gym_compose.compiler.errors import ExtensionError
 from gym_compose.compiler.slices import referenced
+from gym_compose.config.model import NemoGymTree
 
 API = ("policy_model", "responses_api_models", "openai_model", "openai_api_key")
 
@@ -181,3 +182,35 @@ def test_a_peers_secret_changes_no_digest_of_a_server_that_cannot_read_it(
     after = services(make_config(four), make_sources, make_options)
     assert before["math_agent"].slice_sha256 == after["math_agent"].slice_sha256
     assert before["policy_model"].slice_sha256 != after["policy_model"].slice_sha256
+
+
+def test_strict_compatibility_reaches_every_server_and_nothing_else_of_the_extension(
+    four: Any, make_config: Any, make_sources: Any, make_options: Any
+) -> None:
+    before = services(make_config(four), make_sources, make_options)
+    assert all("compose" not in service.slice.config for service in before.values() if service.slice)
+    four["compose"] = {"strict": True, "servers": {"math": {"environment": {"A": "b"}}}}
+    found = services(make_config(four), make_sources, make_options)
+    for name in ("policy_model", "math", "math_agent", "math_environment"):
+        assert found[name].slice.config["compose"] == {"strict": True}
+
+
+def test_a_server_of_nemo_gym_is_told_the_names_that_it_does_not_get(
+    four: Any, make_config: Any, make_sources: Any, make_options: Any
+) -> None:
+    four["hf_token"] = "MARKER-HF"
+    config = make_config(four, [("hf_token",), API, ("policy_api_key",)])
+    peer = {"math": {"runtime": "nemo-gym", "origin": "wheel"}}
+    tree = NemoGymTree("/site", "wheel", "0.7.0", "3.13.14")
+
+    def math(config: Any) -> Any:
+        return compile(config, make_sources(config, **peer), make_options(nemo_gym=tree)).service("math")
+
+    service = math(config)
+    assert {"hf_token", "policy_api_key", "policy_model", "math_agent"} <= set(service.slice.withheld)
+    assert not {"math", "policy_model_name", "head_server"} & set(service.slice.withheld)
+    assert "MARKER" not in service.slice.model_dump_json()
+    four["something_new"] = {"a": 1}
+    after = math(make_config(four, [("hf_token",), API, ("policy_api_key",)]))
+    assert "something_new" in after.slice.withheld
+    assert after.slice_sha256 == service.slice_sha256  # it is not started anew for it

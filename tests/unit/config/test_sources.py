@@ -175,6 +175,28 @@ class TestRuntimeAndRequirements:
         server(tmp_path, Dockerfile="FROM scratch\n", app="not python (")
         source = one(tmp_path)
         assert (source.runtime, source.requirement_lines, source.flags) == ("dockerfile", (), ClassFlags())
+        assert source.build_arguments == ()
+
+    def test_where_each_requirement_stands(self, tmp_path: Path) -> None:
+        directory = server(tmp_path, requirements="gym-compose\n\nnumpy  # fast\n", **{"overrides.txt": "scipy==1\n"})
+        source = one(tmp_path)
+        assert source.place("numpy") == f"{directory}/requirements.txt:3"
+        assert source.place("scipy==1") == f"{directory}/overrides.txt:1"
+        assert source.place("unknown") == str(directory)
+
+    def test_a_server_on_an_image_of_the_users_needs_no_directory(self, tmp_path: Path) -> None:
+        merged = GymConfig(
+            merged={},
+            resolved={},
+            instances=(instance("judge", implementation="judge"), instance("rs")),
+            references=(),
+            secret_paths=frozenset(),
+            extension={"servers": {"judge": {"image": "x:1"}}},
+        )
+        server(tmp_path)
+        assert [key[1] for key in find_sources(merged, [SearchRoot(tmp_path)])] == ["math"]
+        server(tmp_path, "judge")
+        assert [key[1] for key in find_sources(merged, [SearchRoot(tmp_path)])] == ["judge", "math"]
 
     def test_both_runtimes_are_refused(self, tmp_path: Path) -> None:
         server(tmp_path, requirements="gym-compose\nnemo-gym==0.7.0\n")
@@ -318,6 +340,24 @@ MAIN = 'if __name__ == "__main__":\n    {}.run_webserver()\n'
 def test_class_flags_are_read_from_the_syntax_tree(tmp_path: Path, app: str, flags: ClassFlags) -> None:
     server(tmp_path, app=app)
     assert one(tmp_path).flags == flags
+
+
+@pytest.mark.parametrize(
+    ("app", "keeps", "opens"),
+    [
+        ("class A(B):\n    async def seed_session(self, body): ...\n", True, False),
+        ("class A(B):\n    def close_session(self): ...\n", True, False),
+        ("from nemo_gym.server_utils import SESSION_ID_KEY\nclass A(B):\n    pass\n", True, False),
+        ("from resources_servers.gymnasium.base import GymnasiumServer\nclass A(GymnasiumServer):\n    pass\n", True, False),
+        ("def seed_session(): ...\nclass A(B):\n    async def verify(self, body): ...\n", False, False),
+        ("from nemo_gym.base_responses_api_agent import AgentSeedSessionRequest\nclass A(B): ...\n", False, True),
+        ("from gym_compose.serving import SingleAgentTurn\nclass A(B): ...\n", False, True),
+    ],
+)
+def test_sessions_are_read_from_the_syntax_tree(tmp_path: Path, app: str, keeps: bool, opens: bool) -> None:
+    server(tmp_path, app=app + MAIN.format("A"))
+    flags = one(tmp_path).flags
+    assert (flags.keeps_sessions, flags.opens_agent_sessions) == (keeps, opens)
 
 
 def test_flags_of_each_entry_point(tmp_path: Path) -> None:

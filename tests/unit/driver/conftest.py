@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,7 @@ class Stubs:
     servers: dict[str, StubServer]
     config: dict[str, Any]
     ready: bool = True
+    instances: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
     runner: web.AppRunner | None = None
     events: list[Event] = field(default_factory=list)
@@ -141,6 +143,7 @@ class Stubs:
         app = web.Application()
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/global_config_dict_yaml", self._config)
+        app.router.add_get("/server_instances", self._instances)
         self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self.runner.setup()
         await web.TCPSite(self.runner, "127.0.0.1", 0).start()
@@ -156,6 +159,9 @@ class Stubs:
         if self.ready:
             return web.json_response({"status": "ok"})
         return web.json_response({"status": "starting", "waiting": [{"name": "slow_server"}]}, status=503)
+
+    async def _instances(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.instances)
 
     async def _config(self, _request: web.Request) -> web.Response:
         return web.json_response(yaml.safe_dump(self.config, sort_keys=False))
@@ -179,10 +185,12 @@ class Stubs:
         stop: asyncio.Event | None = None,
         settings: Settings = QUICK,
         environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
         **changes: Any,
     ) -> RunSummary:
         self.events.clear()
-        return await collect(self.request(rows, **changes), self.events.append, stop, settings=settings, environ=environ or {})
+        request = self.request(rows, **changes)
+        return await collect(request, self.events.append, stop, settings=settings, environ=environ or {}, clock=clock)
 
     @property
     def progress(self) -> list[RunProgress]:

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gym_compose.driver.aggregate import labels_of, stripped
+from gym_compose.driver.aggregate import labels_of
+from gym_compose.driver.metrics_request import stripped
 from gym_compose.driver.record import identity_of, outcome_of_error, outcome_of_reply, request_body
 from gym_compose.serving.client import PeerTimeout, Reply
 

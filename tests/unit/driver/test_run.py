@@ -19,7 +19,7 @@ from gym_compose.driver.errors import (
     OutputLockedError,
     RoutingError,
 )
-from gym_compose.driver.output import OutputLock
+from gym_compose.driver.lock import LockHolder, OutputLock
 from gym_compose.tasks.errors import RowError
 from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.run import RunSummary
@@ -108,7 +108,7 @@ EPISODE = b'"episode_id":{"rollout_id":"0-0"},"task_id":{"taskset":"ts","task_id
         ("flat", 502, b"x", ("agent_request_failed", 502, "x")),
         ("flat", 503, b"x", ("agent_request_failed", 503, "x")),
         ("flat", 504, b"x" * 3000, ("agent_request_failed", 504, "x" * 2000 + "…")),
-        ("flat", 200, b"<html>", ("agent_run_error", 200, None)),
+        ("flat", 200, b"<html>", ("agent_run_error", 200, "<html>")),
         ("flat", 200, b"", ("agent_run_error", 200, None)),
         ("flat", 200, b"[1]", ("agent_run_error", 200, "[1]")),
         ("flat", 200, b"null", ("agent_run_error", 200, "null")),
@@ -133,7 +133,7 @@ async def test_one_bad_reply_fails_one_row_and_never_the_run(
     assert_accounted(summary, stubs)
     (failure,) = stubs.read(stubs.beside("_failures.jsonl"))
     assert (failure["_ng_failure_class"], failure["_ng_failure_http_status"]) == expected[:2]
-    if expected[2] is not None or body in (b"", b"<html>"):
+    if expected[2] is not None or body == b"":
         assert failure["_ng_failure_response_body"] == expected[2]
     assert failure["_ng_task_index"] == 1
     assert "reward" not in failure
@@ -223,6 +223,20 @@ async def test_nothing_completed_is_an_error_and_leaves_no_metrics(stubs: Any) -
     assert "2 agent_run_error" in (summary.error or "")
     assert not stubs.beside("_aggregate_metrics.json").exists()
     assert_accounted(summary, stubs)
+
+
+@pytest.mark.parametrize(
+    ("counted", "code"),
+    [
+        ({"count_failure_classes_as_zero": ["agent_run_error"]}, 0),
+        ({"count_failure_classes_as_zero": ["judge_failed"]}, 1),
+        ({"count_missing_rollouts_as_zero": True}, 0),
+        ({"count_missing_rollouts_as_zero": True, "disable_aggregation": True}, 1),
+    ],
+)
+async def test_nothing_completed_is_no_error_where_failures_count_as_zeros(stubs: Any, counted: dict[str, Any], code: int) -> None:
+    stubs.servers["a_env"].answer = json_response(500, b"1")
+    assert (await stubs.run([stubs.flat("a")], **counted)).exit_code == code
 
 
 async def test_no_rows_is_a_run_of_nothing(stubs: Any) -> None:
@@ -416,7 +430,8 @@ class TestNothingIsTouchedBeforeAllIsChecked:
 
     async def test_an_output_that_another_driver_writes_to(self, stubs: Any) -> None:
         stubs.output.parent.mkdir()
-        with OutputLock(Path(f"{stubs.output}.lock"), "other-run"), pytest.raises(OutputLockedError, match="other-run"):
+        lock = OutputLock(Path(f"{stubs.output}.lock"), LockHolder.of_this_process("other-run"))
+        with lock, pytest.raises(OutputLockedError, match="other-run"):
             await stubs.run([stubs.flat("a")])
         assert (await stubs.run([stubs.flat("a")])).counts.completed == 1
 

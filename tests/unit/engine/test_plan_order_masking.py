@@ -83,6 +83,12 @@ def test_the_host_relay_stops_with_the_head_after_the_servers_that_use_it() -> N
     ]
 
 
+def test_ray_stops_after_the_servers_that_use_it_and_before_the_head() -> None:
+    states = [state("ray", role="ray"), state("head", role="head"), state("m"), state("e")]
+    types = {"m": "responses_api_models", "e": "environment_servers"}
+    assert [[item.service for item in tier] for tier in stop_tiers(states, types)] == [["e"], ["m"], ["ray"], ["head"]]
+
+
 def test_every_secret_of_a_deployment_and_of_a_directory_is_masked(tmp_path: Path) -> None:
     secret = SecretSlice(
         values=(SecretValue(path=("a",), value="plain-value"), SecretValue(path=("b",), value={"k": ["nested-value", 7, 987654321, True]})),

@@ -301,3 +301,16 @@ def test_what_a_driver_says_of_its_files_is_told_with_the_paths_of_this_host(pla
         project.collect(options, seen.append)
     assert caught.value.message == f"{cwd}/out/o_failures.jsonl: cannot be written"
     assert seen == [RunWarning(text=f"{cwd}/out/o.jsonl is large")]
+
+
+def test_a_driver_in_a_container_gets_settings_and_no_more_of_the_environment() -> None:
+    environ = {
+        "GYM_COMPOSE_JOURNAL_FSYNC": "always",
+        "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS": "5",
+        "GYM_COMPOSE_OTHER": "x",
+        "OPENAI_API_KEY": "sk",
+    }
+    assert module.driver_environment({**environ, "GYM_COMPOSE_AGGREGATE_SECONDS": ""}) == {
+        "GYM_COMPOSE_JOURNAL_FSYNC": "always",
+        "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS": "5",
+    }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gym_compose.project.listening import listeners, loopback_only
+from gym_compose.project.listening import listeners, listening_text, loopback_only
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LOOPBACK, ANY, BRIDGE = "0100007F", "00000000", "010011AC"
@@ -61,3 +61,31 @@ def test_a_real_socket_is_seen() -> None:
 @given(st.lists(st.text(alphabet="0123456789ABCDEF: \n", max_size=60), max_size=5))
 def test_lines_of_another_form_are_skipped(lines: list[str]) -> None:
     assert list(listeners(HEADING + "\n".join(f"x {line.replace(' ', '')} y 01" for line in lines))) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([], "it listens on no port; it should on port 8000"),
+        ([("0B00007F", 41000)], "it listens on no port"),  # Docker's name server is none of its own
+        ([(LOOPBACK, 8000)], "it listens on 127.0.0.1:8000 only; it should on port 8000, at $GYM_HOST"),
+        ([(ANY, 9000), (LOOPBACK, 9001)], "it listens on 0.0.0.0:9000, 127.0.0.1:9001 only"),
+        ([(ANY, 8000)], None),
+        ([(BRIDGE, 8000)], None),
+    ],
+)
+def test_what_a_server_in_a_container_listens_on(tmp_path: Path, entries: list[tuple[str, int]], says: str | None) -> None:
+    (tmp_path / "7" / "net").mkdir(parents=True)
+    table(tmp_path / "7" / "net" / "tcp", *entries)
+    said = listening_text(7, 8000, tmp_path)
+    assert said is None if says is None else said is not None and said.startswith(says)
+
+
+def test_the_table_of_ipv6_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "7" / "net").mkdir(parents=True)
+    table(tmp_path / "7" / "net" / "tcp")
+    table(tmp_path / "7" / "net" / "tcp6", (MAPPED, 8000), (LOOPBACK6, 9000))
+    assert str(listening_text(7, 8000, tmp_path)).startswith("it listens on 127.0.0.1:8000, [::1]:9000 only")
+    table(tmp_path / "7" / "net" / "tcp6", (ANY6, 8000))
+    assert listening_text(7, 8000, tmp_path) is None
+    assert listening_text(8, 8000, tmp_path) is None  # nothing can be seen

@@ -39,6 +39,16 @@ def test_paths_that_cannot_work_are_named_before_anything_starts(tmp_path: Path,
         check_paths(options, tmp_path)
 
 
+def test_only_a_resume_that_is_asked_to_go_on_anyway_does_without_its_input(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    resumed = OPTIONS.model_copy(update={"resume_from_cache": True})
+    with pytest.raises(InvalidInputError, match="--resume-anyway"):
+        check_paths(resumed, tmp_path)
+    paths = check_paths(resumed.model_copy(update={"resume_anyway": True}), tmp_path)
+    assert paths.input == str(tmp_path / "rows.jsonl")
+    assert [mount[1] for mount in ContainerPaths.of(paths, run).mounts] == ["/io/output", "/io/run"]
+
+
 def test_a_run_keeps_its_request_its_host_paths_and_its_exit_code(tmp_path: Path) -> None:
     project = ProjectDirectory.under(tmp_path, "p")
     run = RunDirectory.of(project, "20260101-000000-aaaa")
@@ -69,14 +79,14 @@ def test_a_run_that_does_not_say_where_its_files_are_is_an_error(tmp_path: Path,
         RunDirectory(tmp_path).host_paths()
 
 
-def test_a_container_sees_the_input_file_the_outputs_directory_and_the_run_alone() -> None:
-    paths = ContainerPaths.of(
-        HostPaths(input="/data/in/rows.jsonl", output="/data/out/rollouts.jsonl"), RunDirectory(Path("/w/.gym/p/runs/r"))
-    )
+def test_a_container_sees_the_input_file_the_outputs_directory_and_the_run_alone(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.touch()
+    paths = ContainerPaths.of(HostPaths(input=str(source), output="/data/out/rollouts.jsonl"), RunDirectory(Path("/w/.gym/p/runs/r")))
     assert paths.input == "/io/input/rows.jsonl"
     assert paths.output == "/io/output/rollouts.jsonl"
     assert paths.mounts == (
-        ("/data/in/rows.jsonl", "/io/input/rows.jsonl", True),
+        (str(source), "/io/input/rows.jsonl", True),
         ("/data/out", "/io/output", False),
         ("/w/.gym/p/runs/r", "/io/run", False),
     )

@@ -36,9 +36,11 @@ class RawServer:
 
     def __init__(self, answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
         self.requests: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self._answer = answer
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -58,13 +60,18 @@ async def raw(answer: Callable[[asyncio.StreamWriter], Awaitable[None]], port: i
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", handler
     finally:
         server.close()
-        server.close_clients() if hasattr(server, "close_clients") else None
+        for writer in handler.writers:
+            writer.close()
         await asyncio.sleep(0)
 
 
 async def answer_ok(writer: asyncio.StreamWriter) -> None:
     writer.write(OK)
     await writer.drain()
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
 
 
 def free_port() -> int:
@@ -95,9 +102,6 @@ async def test_no_connection_until_the_deadline_is_unreachable(url: str) -> None
 
 
 async def test_a_request_is_never_sent_again_after_the_connection_broke() -> None:
-    async def hang_up(writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
     async with HttpClient(FAST) as client, raw(hang_up) as (url, server):
         with pytest.raises(PeerDropped) as caught:
             await client.request("POST", url + "/tool", json={}, deadline=Deadline.after(5))
@@ -126,6 +130,26 @@ async def test_a_deadline_that_passes_after_sending_is_a_timeout_and_no_retry() 
         with pytest.raises(PeerTimeout, match=r"no answer in time \(verdict of 0-0\)"):
             await client.request("POST", url, json={}, deadline=Deadline.after(0.2, "verdict of 0-0"))
         assert len(server.requests) == 1
+
+
+async def test_without_retries_a_refused_connection_is_an_error_at_once() -> None:
+    async with HttpClient(PoolOptions(connect_retry_seconds=3600.0)) as http:
+        with pytest.raises(PeerUnreachable, match="no connection"):
+            await asyncio.wait_for(http.request("GET", f"http://127.0.0.1:{free_port()}/", retry_refused=False), 30)
+
+
+async def test_the_time_for_an_answer_begins_with_the_connection() -> None:
+    """Over one connection, each request waits for those before it, and that is not its time."""
+
+    async def late(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        await answer_ok(writer)
+
+    async with raw(late) as (url, _), HttpClient(PoolOptions(limit_per_host=1)) as http:
+        replies = await asyncio.gather(*(http.request("POST", url, data=b"{}", answer_seconds=2.0) for _ in range(8)))
+        assert [reply.status for reply in replies] == [200] * 8
+        with pytest.raises(PeerTimeout, match=r"no answer in time \(0.1 s\)"):
+            await http.request("POST", url, data=b"{}", answer_seconds=0.1)
 
 
 async def test_no_file_descriptors_left_is_this_process_fault_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +240,7 @@ def test_one_model_servers_address_may_come_from_the_environment() -> None:
 
 def test_pool_options_of_a_config() -> None:
     options = PoolOptions.from_config({"global_aiohttp_connector_limit_per_host": 7}, Settings())
-    assert (options.limit, options.limit_per_host, options.keep_alive_seconds) == (0, 7, 15.0)
+    assert (options.limit, options.limit_per_host, options.keep_alive_seconds) == (0, 7, 4.0)
 
 
 async def test_many_calls_at_once_share_the_pool() -> None:
@@ -233,3 +257,33 @@ async def test_an_error_does_not_show_what_a_url_keeps_secret(url: str) -> None:
             await client.request("GET", url, deadline=Deadline.after(0.05))
     assert "127.0.0.1:1/v1" in str(caught.value)
     assert "secret-one" not in f"{caught.value} {caught.value.url}"
+
+
+async def test_what_plain_connections_do_not_carry_goes_another_way_with_the_same_errors() -> None:
+    answers = iter([answer_ok, hang_up])
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await next(answers)(writer)
+
+    async with HttpClient(FAST) as client, raw(answer) as (url, server):
+        outside = url.replace("http://", "http://user:secret-one@")
+        assert (await client.request("POST", outside + "/v1", json={}, cookies={"A": "1"})).json() == {}
+        with pytest.raises(PeerDropped):
+            await client.request("POST", outside + "/v1", json={})
+    assert len(server.requests) == 2
+    assert b"authorization: basic" in server.requests[0].lower()
+
+
+async def test_the_time_of_an_answer_counts_from_the_connection_on() -> None:
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0)
+
+    async with HttpClient(FAST) as client, raw(silent) as (url, _):
+        with pytest.raises(PeerTimeout, match=r"no answer in time \(0.1 s\)"):
+            await client.request("POST", url, json={}, answer_seconds=0.1)
+
+
+async def test_a_refused_connection_is_an_error_at_once_where_the_caller_wants_that() -> None:
+    async with HttpClient(PoolOptions(connect_retry_seconds=60.0)) as client:
+        with pytest.raises(PeerUnreachable):
+            await client.request("POST", f"http://127.0.0.1:{free_port()}/x", json={}, retry_refused=False)

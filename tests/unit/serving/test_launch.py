@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import gym_compose
-from gym_compose.serving import launch, session
+from gym_compose.serving import launch, session, slice_files
+from gym_compose.serving.peer_process import LONGEST_VARIABLE, fits_environment
 from gym_compose.wire.errors import InvalidInputError, PrerequisiteError
 from gym_compose.wire.slice import PublicSlice, SecretSlice
 
@@ -100,7 +101,7 @@ def write(path: Path, data: Any) -> Path:
 
 
 def test_secrets_are_put_back_at_their_paths() -> None:
-    config = launch.merge(PublicSlice.model_validate(public(Path("/x"))), SecretSlice.model_validate(SECRET))
+    config = slice_files.merge(PublicSlice.model_validate(public(Path("/x"))), SecretSlice.model_validate(SECRET))
     block = config["mine"]["resources_servers"]["mine"]
     assert (block["api_key"], block["hosts"]) == ("k3y", ["a", "b"])
 
@@ -109,7 +110,7 @@ def test_secrets_are_put_back_at_their_paths() -> None:
 def test_a_secret_without_a_place_is_refused_and_its_value_not_shown(path: list[str | int]) -> None:
     secret = SecretSlice.model_validate({**SECRET, "values": [{"path": path, "value": "k3y"}]})
     with pytest.raises(InvalidInputError) as caught:
-        launch.merge(PublicSlice.model_validate(public(Path("/x"))), secret)
+        slice_files.merge(PublicSlice.model_validate(public(Path("/x"))), secret)
     assert "k3y" not in str(caught.value)
     assert "secret slice" in str(caught.value)
 
@@ -144,7 +145,7 @@ def test_slices_that_are_none_are_refused(tmp_path: Path, data: Any, message: st
     if data is not None:
         write(path, data)
     with pytest.raises(InvalidInputError, match=message) as caught:
-        launch.read_slice(path, PublicSlice)
+        slice_files.read_slice(path, PublicSlice)
     assert str(path) in str(caught.value)
 
 
@@ -242,10 +243,24 @@ def test_a_block_that_does_not_fit_ends_the_process_with_one_line(tmp_path: Path
     assert "Traceback" not in err
 
 
-PEER = "class SimpleServer:\n    pass\n"
+SERVER_UTILS = """
+from os import getenv
+from nemo_gym.global_config import config
+class SimpleServer:
+    pass
+def _has_injected_global_config_env():
+    return getenv("NEMO_GYM_CONFIG_DICT") is not None
+"""
+GLOBAL_CONFIG = """
+from os import getenv
+_GLOBAL_CONFIG_DICT = None
+def config():
+    return _GLOBAL_CONFIG_DICT
+"""
 PEER_APP = """
-import sys
-from nemo_gym.server_utils import SimpleServer
+import json, os, subprocess, sys
+from nemo_gym import server_utils
+from nemo_gym.server_utils import SimpleServer, config
 
 class Undeclared(SimpleServer):
     pass
@@ -253,22 +268,85 @@ class Undeclared(SimpleServer):
 class Declared(SimpleServer):
     ray_enabled = True
 
-print(getattr(Undeclared, "ray_enabled", None), Declared.ray_enabled)
+def facts():
+    block = config()["mine"]["resources_servers"]["mine"]
+    return [
+        getattr(Undeclared, "ray_enabled", None), Declared.ray_enabled, block["api_key"], len(block.get("large", "")),
+        "NEMO_GYM_CONFIG_DICT" in os.environ, server_utils._has_injected_global_config_env(),
+    ]
+
+if __name__ == "__main__":
+    print(json.dumps(facts()), flush=True)
+    child = "import json, app; print(json.dumps(app.facts()))"
+    subprocess.run([sys.executable, "-c", child], check=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("changes", "printed"),
-    [({"runtime": "nemo-gym", "ray": "off"}, "False True"), ({"runtime": "nemo-gym", "ray": "peer"}, "None True")],
-)
-def test_an_undeclared_wish_for_ray_is_off_on_the_peers_runtime(
-    tmp_path: Path, server_dir: Path, changes: dict[str, str], printed: str
-) -> None:
+@pytest.fixture
+def peer_site(tmp_path: Path) -> Path:
+    """A nemo_gym with the names that the launcher works on, and omegaconf of this environment."""
     package = tmp_path / "site" / "nemo_gym"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    (package / "server_utils.py").write_text(PEER)
-    (server_dir / "app.py").write_text(PEER_APP)
-    process = start(tmp_path, server_dir, 1, python_path=[str(package.parent)], **changes)
+    (package / "global_config.py").write_text(GLOBAL_CONFIG)
+    (package / "server_utils.py").write_text(SERVER_UTILS)
+    return package.parent
+
+
+def peer(tmp_path: Path, server_dir: Path, site: Path, app: str, **changes: Any) -> tuple[int, str, str]:
+    (server_dir / "app.py").write_text(app)
+    process = start(tmp_path, server_dir, 1, python_path=[str(site)], **{"runtime": "nemo-gym", **changes})
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out.strip(), err) == (0, printed, "")
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(("ray", "undeclared"), [("off", False), ("peer", None)])
+def test_a_peers_server_and_its_children_have_the_config_and_the_rule_for_ray(
+    tmp_path: Path, server_dir: Path, peer_site: Path, ray: str, undeclared: bool | None
+) -> None:
+    code, out, err = peer(tmp_path, server_dir, peer_site, PEER_APP, ray=ray)
+    assert (code, err) == (0, "")
+    assert [json.loads(line) for line in out.splitlines()] == [[undeclared, True, "k3y", 0, True, True]] * 2
+
+
+def test_a_config_that_no_environment_holds_reaches_children_too(tmp_path: Path, server_dir: Path, peer_site: Path) -> None:
+    config = public(server_dir)["config"]
+    config["mine"]["resources_servers"]["mine"]["large"] = "\N{SNOWMAN}" * 100_000
+    code, out, err = peer(tmp_path, server_dir, peer_site, PEER_APP, config=config)
+    assert (code, err) == (0, "")
+    assert [json.loads(line) for line in out.splitlines()] == [[False, True, "k3y", 100_000, False, True]] * 2
+
+
+def test_the_largest_variable_that_can_be_executed_with() -> None:
+    for size, fits in ((LONGEST_VARIABLE, True), (LONGEST_VARIABLE + 1, False)):
+        value = "\N{SNOWMAN}" + "a" * (size - len("NAME=") - 3)
+        assert fits_environment("NAME", value) == fits
+        try:
+            subprocess.run(["/bin/true"], env={"NAME": value}, check=True)
+        except OSError:
+            assert not fits
+        else:
+            assert fits
+
+
+def test_a_peers_server_that_dies_of_a_key_that_it_was_not_given_says_so_last(tmp_path: Path, server_dir: Path, peer_site: Path) -> None:
+    app = "from nemo_gym.server_utils import config\nconfig()['policy_api_key']\n"
+    code, _, err = peer(tmp_path, server_dir, peer_site, app, withheld=["policy_api_key"])
+    assert code == 1
+    lines = err.splitlines()
+    assert lines[0] == lines[-1]
+    assert lines[-1].endswith("To give it: compose: {servers: {mine: {secrets: [policy_api_key]}}}")
+    assert "Traceback (most recent call last):" in lines
+
+
+def test_an_exit_of_its_own_keeps_its_code(tmp_path: Path, server_dir: Path, peer_site: Path) -> None:
+    app = "from nemo_gym.server_utils import config\nif config().get('hf_token') is None:\n    raise SystemExit(7)\n"
+    code, _, err = peer(tmp_path, server_dir, peer_site, app, withheld=["hf_token"])
+    assert code == 7
+    assert err.count("secrets: [hf_token]") == 2
+
+
+def test_reading_is_no_failure(tmp_path: Path, server_dir: Path, peer_site: Path) -> None:
+    app = "from nemo_gym.server_utils import config\nprint(config().get('hf_token'))\n"
+    code, out, err = peer(tmp_path, server_dir, peer_site, app, withheld=["hf_token"])
+    assert (code, out, err.count("secrets: [hf_token]")) == (0, "None\n", 1)

@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from itsdangerous import TimestampSigner
 
 from gym_compose.serving import session as sessions
-from gym_compose.serving.session import Session, SessionMiddleware, read_cookies, signing_secret
+from gym_compose.serving.session import Session, SessionCookie, read_cookies, signing_secret
 
 NAME = "Weather___weather_1"
 
 
-async def _never(*_: object) -> None:
-    raise AssertionError("not called")
-
-
-def middleware(secret: str = NAME) -> SessionMiddleware:
-    return SessionMiddleware(_never, NAME, secret)
+def cookie_of(secret: str = NAME) -> SessionCookie:
+    return SessionCookie(NAME, secret)
 
 
 def scope(cookie: str) -> dict[str, object]:
@@ -38,7 +34,7 @@ def no_deployment_key() -> Iterator[None]:
 
 def test_the_value_is_what_the_field_writes() -> None:
     session = Session(session_id=str(uuid.uuid4()))
-    header = middleware().dump(session).decode()
+    header = cookie_of().dump(session).decode()
     assert header.startswith(f"{NAME}=")
     assert header.endswith("; path=/; Max-Age=1209600; httponly; samesite=lax")
     value = header.split("=", 1)[1].split(";")[0]
@@ -48,8 +44,8 @@ def test_the_value_is_what_the_field_writes() -> None:
 
 def test_a_cookie_written_by_starlettes_rule_is_read() -> None:
     value = TimestampSigner(NAME).sign(base64.b64encode(json.dumps({"session_id": "s1", "agent_session_id": "a"}).encode())).decode()
-    assert middleware().load(scope(f"other=1; {NAME}={value}")) == {"session_id": "s1", "agent_session_id": "a"}
-    assert middleware().load(scope(f'{NAME}="{value}"')).id == "s1"
+    assert cookie_of().load(scope(f"other=1; {NAME}={value}")) == {"session_id": "s1", "agent_session_id": "a"}
+    assert cookie_of().load(scope(f'{NAME}="{value}"')).id == "s1"
 
 
 @pytest.mark.parametrize(
@@ -68,24 +64,48 @@ def test_a_cookie_written_by_starlettes_rule_is_read() -> None:
     ],
 )
 def test_a_cookie_that_does_not_verify_is_a_new_session(cookie: str) -> None:
-    loaded = middleware().load(scope(cookie))
+    loaded = cookie_of().load(scope(cookie))
     assert uuid.UUID(loaded.id).version == 4
     assert list(loaded) == ["session_id"]
 
 
 def test_an_expired_cookie_is_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = middleware()
+    old = cookie_of()
     value = old.dump(Session(session_id="s1")).decode().split("=", 1)[1].split(";")[0]
     monkeypatch.setattr(TimestampSigner, "get_timestamp", lambda self: 2**33)
-    assert middleware().load(scope(f"{NAME}={value}")).id != "s1"
+    assert cookie_of().load(scope(f"{NAME}={value}")).id != "s1"
+
+
+def test_a_cookie_that_came_back_is_sent_again_until_its_session_changes_or_it_is_old() -> None:
+    now = [0.0]
+    cookie = SessionCookie(NAME, NAME, clock=lambda: now[0])
+    first = cookie.dump(Session(session_id="s1"))
+    sent = first.decode().split(";")[0]
+    session = cookie.load(scope(sent))
+    assert cookie.dump(session) == first
+    session["agent_session_id"] = "a"
+    assert cookie.load(scope(cookie.dump(session).decode().split(";")[0])) == {"session_id": "s1", "agent_session_id": "a"}
+    assert cookie.load(scope(sent)) == {"session_id": "s1"}  # what is remembered does not change with a session
+    now[0] = sessions.RESENT_SECONDS
+    assert cookie.load(scope(sent)).text is None
+    assert cookie.load(scope(sent)).id == "s1"
+
+
+def test_only_so_many_cookies_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "REMEMBERED", 2)
+    cookie = cookie_of()
+    sent = [cookie.dump(Session(session_id=f"s{number}")).decode().split(";")[0] for number in range(3)]
+    loaded = [cookie.load(scope(text)) for text in sent]
+    assert [session.id for session in loaded] == ["s0", "s1", "s2"]
+    assert [session.text is None for session in loaded] == [True, False, False]
 
 
 def test_the_secret_is_the_cookie_name_until_the_launcher_gives_a_key() -> None:
     assert signing_secret(NAME) == NAME
     sessions.set_deployment_key("run key")
     assert signing_secret(NAME) != signing_secret("Other___x") != NAME
-    forged = SessionMiddleware(_never, NAME, NAME).dump(Session(session_id="s1")).decode().split("=", 1)[1].split(";")[0]
-    assert middleware(signing_secret(NAME)).load(scope(f"{NAME}={forged}")).id != "s1"
+    forged = SessionCookie(NAME, NAME).dump(Session(session_id="s1")).decode().split("=", 1)[1].split(";")[0]
+    assert cookie_of(signing_secret(NAME)).load(scope(f"{NAME}={forged}")).id != "s1"
 
 
 @given(st.text(alphabet=st.characters(blacklist_characters=';"', min_codepoint=33, max_codepoint=126), min_size=1), st.booleans())

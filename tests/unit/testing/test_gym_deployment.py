@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gym_compose.engine.errors import PortTakenError
 from gym_compose.engine.process.engine import ProcessEngine
 from gym_compose.testing import GymDeployment
 from gym_compose.testing.compose import ComposeFailedError, ProjectCompose
@@ -122,6 +123,18 @@ def test_a_command_in_a_container_gives_its_exit_code(called: list[list[str]], t
     with pytest.raises(ComposeFailedError, match="exit code 3") as caught:
         compose.start()
     assert caught.value.details == ("wrong",)
+
+
+def test_a_port_that_was_taken_meanwhile_is_known_by_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = b"Error response from daemon: driver failed: Bind for 127.0.0.1:11000 failed: port is already allocated"
+
+    def fail(self: ProjectCompose, cmd: list[str], context: str | None = None) -> subprocess.CompletedProcess[bytes]:
+        raise subprocess.CalledProcessError(1, cmd, b"", said)
+
+    monkeypatch.setattr(ProjectCompose, "_run_command", fail)
+    with pytest.raises(PortTakenError) as caught:
+        ProjectCompose(tmp_path, tail_lines=5).start()
+    assert caught.value.port == 11000
 
 
 def test_the_plugin_loads_nothing_heavy() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gym_compose.wire import statistics as own
 from gym_compose.wire.aggregation import AggregateHooks, aggregate_metrics, empty_metrics, is_primary
-from gym_compose.wire.perf import perf_summary
+from gym_compose.wire.perf import perf_columns, perf_summary
 
 
 def records(rewards: dict[tuple[int, int], float], **extra: Any) -> list[dict[str, Any]]:
@@ -171,12 +171,13 @@ def test_the_two_ways_to_the_t_quantile_meet() -> None:
 
 
 def test_perf_of_no_rollout_is_absent() -> None:
-    assert perf_summary([], 5) is None
-    assert perf_summary([{"num_turns": 1}], 0) is None
+    assert perf_summary(perf_columns([]), 5) is None
+    assert perf_summary(perf_columns([{"num_turns": 1}]), 0) is None
 
 
 def test_perf_fields_that_nobody_reports_are_absent() -> None:
-    summary = perf_summary([{"num_turns": 2, "completion_tokens": 10, "token_observability_coverage": 0.5}, {"num_turns": 0}], 4)
+    columns = perf_columns([{"num_turns": 2, "completion_tokens": 10, "token_observability_coverage": 0.5}, {"num_turns": 0}])
+    summary = perf_summary(columns, 4)
     assert summary is not None
     assert summary["overall_observability_coverage"] == 0.5
     assert summary["token_observability_coverage"] == 0.25

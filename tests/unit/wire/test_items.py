@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from gym_compose.wire.items import (
     OPAQUE_TYPES,
+    UNTYPED,
     check_input_item,
     check_tool,
     complete_input_item,
     complete_output_item,
     complete_tool,
+    input_type,
 )
 
 TEXT = {"type": "output_text", "text": "a", "annotations": []}
@@ -62,6 +64,8 @@ INPUT = [
     (
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "dropped": 1, **TOKENS, "routed_experts": "x"},
         {
+            **TOKENS,
+            "routed_experts": "x",
             "arguments": "{}",
             "call_id": "c",
             "name": "f",
@@ -69,8 +73,6 @@ INPUT = [
             "id": None,
             "status": None,
             "namespace": None,
-            **TOKENS,
-            "routed_experts": "x",
         },
     ),
 ]
@@ -91,13 +93,12 @@ def test_input_items_pass_unchanged_and_are_completed_in_the_fields_order(sent: 
     ("item", "message"),
     [
         ("x", "must be an object"),
-        ({}, "role must be one of"),
-        ({"role": "robot", "content": "x"}, "role must be one of"),
-        ({"role": "user"}, "field 'content' is missing"),
-        ({"role": []}, "role must be one of"),
+        ({"type": "message", "role": "robot", "content": "x"}, "role must be one of"),
+        ({"type": "message"}, "role must be one of"),
+        ({"type": "message", "role": []}, "role must be one of"),
         ({"role": "user", "content": "x", "phase": []}, "phase must be one of"),
         ({"type": "message", "role": "user"}, "field 'content' is missing"),
-        ({"role": "user", "content": 5}, "field 'content' has the wrong type"),
+        ({"type": "message", "role": "user", "content": 5}, "field 'content' has the wrong type"),
         ({"role": "user", "content": [{"type": "text", "text": "x"}]}, "a content part needs a type of"),
         ({"role": "user", "content": ["x"]}, "a content part needs a type of"),
         ({"role": "user", "content": [{"type": "input_text"}]}, "field 'text' is missing"),
@@ -114,7 +115,11 @@ def test_input_items_pass_unchanged_and_are_completed_in_the_fields_order(sent: 
         ({"type": "reasoning", "summary": []}, "field 'id' is missing"),
         ({"type": "reasoning", "id": "r", "summary": ["x"]}, "a summary entry must be an object"),
         ({"type": "no_such_item"}, "unknown input item type 'no_such_item'"),
+        ({"type": "item_reference", "id": "x"}, "unknown input item type 'item_reference'"),
         ({"type": 5}, "unknown input item type '5'"),
+        ({"type": None, "role": "user", "content": "x"}, "unknown input item type 'None'"),
+        ({"role": "user", "content": [{"type": "input_video"}]}, "input_video part"),
+        ({"role": "user", "content": [{"type": "input_video", "video": "u", "video_url": "u"}]}, "input_video part"),
         ({"role": "user", "content": "x", "prompt_token_ids": [1]}, "generation_token_ids, generation_log_probs missing"),
         ({"role": "user", "content": "x", **TOKENS, "generation_log_probs": "x"}, "generation_log_probs must be a list"),
         ({"role": "user", "content": "x", "routed_experts": 1}, "all or nothing"),
@@ -127,8 +132,38 @@ def test_input_items_that_are_none(item: Any, message: str) -> None:
 
 def test_hosted_items_are_not_looked_into() -> None:
     for kind in OPAQUE_TYPES:
-        item = {"type": kind, "whatever": [1]}
+        item = {"type": kind, "role": "developer", "whatever": [1]}
         assert complete_input_item(check_input_item(item)) == item
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "user"},
+        {"role": "assistant", "content": [TEXT]},
+        {"call_id": "c", "arguments": 5},
+        {"server_label": "s"},
+    ],
+)
+def test_an_item_without_type_whose_form_nobody_can_tell_passes_as_it_came(item: dict[str, Any]) -> None:
+    assert input_type(item) == UNTYPED
+    assert check_input_item(item) is item
+    assert complete_input_item(item) == item
+
+
+@pytest.mark.parametrize(
+    ("answered", "sent"),
+    [
+        ({"type": "additional_tools", "role": "assistant", "tools": []}, {"type": "additional_tools", "role": "developer", "tools": []}),
+        ({"type": "computer_call_output", "call_id": "c", "status": "failed"}, {"type": "computer_call_output", "call_id": "c"}),
+    ],
+)
+def test_what_only_answers_may_say_is_taken_out_of_a_replayed_item(answered: dict[str, Any], sent: dict[str, Any]) -> None:
+    before = dict(answered)
+    assert check_input_item(answered) == sent
+    assert answered == before
 
 
 @pytest.mark.parametrize("item", [{"id": "x"}, {"type": None}, {"type": 5}, "x", None])
@@ -182,6 +217,12 @@ def test_tools_that_do_not_fit(given: Any) -> None:
             check(given)
 
 
+def test_a_tool_of_a_type_that_nobody_knows_is_refused_in_requests_only() -> None:
+    with pytest.raises(ValueError, match="unknown tool type 'odd'"):
+        check_tool({"type": "odd"})
+    assert complete_tool({"type": "odd"}) == {"type": "odd"}
+
+
 def test_other_tools_pass_as_they_are() -> None:
     given = {"type": "web_search", "filters": None}
     assert check_tool(given) is given
@@ -203,4 +244,4 @@ def test_anything_is_an_item_or_a_value_error(value: Any) -> None:
         item = check_input_item(value)
     except ValueError:
         return
-    assert complete_input_item(item)["type"]
+    assert complete_input_item(item).get("type") or input_type(item) == UNTYPED

@@ -75,7 +75,7 @@ def test_params_that_do_not_fit(change: dict[str, Any]) -> None:
 
 def test_the_place_of_a_bad_item_is_named() -> None:
     with pytest.raises(ValidationError) as caught:
-        ResponsesCreateParams.model_validate({"input": [{"role": "user", "content": "x"}, {"role": "user"}]})
+        ResponsesCreateParams.model_validate({"input": [{"role": "user", "content": "x"}, {"type": "message", "role": "user"}]})
     places = [entry["loc"] for entry in caught.value.errors()]
     assert any(place[0] == "input" and place[-1] == 1 for place in places)
 

@@ -118,7 +118,7 @@ def _grant(peers: Peers, name: str = "rs.direct_http") -> dict[str, Any]:
     }
 
 
-async def test_run_seeds_asks_itself_and_has_it_verified(agent: Make, peers: Peers) -> None:
+async def test_run_seeds_answers_and_has_it_verified(agent: Make, peers: Peers) -> None:
     peers.turns = [_object(_said("hi"))]
     row = {"responses_create_params": {"input": [USER]}, "answer": "x", "_ng_task_index": 0}
     answer = await agent().post("/run", json=row)
@@ -129,8 +129,8 @@ async def test_run_seeds_asks_itself_and_has_it_verified(agent: Make, peers: Pee
     assert {key: seeded[key] for key in ("answer", "_ng_task_index")} == {"answer": "x", "_ng_task_index": 0}
     assert asked == {"input": [USER]}
     assert verified["response"]["output"][0]["content"][0]["text"] == "hi"
-    # The cookies of a step are all that the next one gets; here the agent itself is played by the peer.
-    assert [cookies for _, cookies, _ in peers.asked] == [{}, {"RS": "r1"}, {"MS": "m1"}]
+    # The resources session's cookies go to its tools and its verdict, the model's from turn to turn; the model gets no others.
+    assert [cookies for _, cookies, _ in peers.asked] == [{}, {}, {"RS": "r1", "MS": "m1"}]
 
 
 async def test_a_verdict_without_reward_is_an_error(agent: Make, peers: Peers) -> None:

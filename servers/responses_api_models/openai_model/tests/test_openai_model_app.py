@@ -100,21 +100,20 @@ async def test_auto_stays_with_responses_once_they_worked(model: Make, endpoint:
     client = model()
     await client.post("/v1/responses", json={"input": "q"})
     del endpoint.paths["responses"]
-    assert (await client.post("/v1/responses", json={"input": "q"})).status_code == 500
+    assert (await client.post("/v1/responses", json={"input": "q"})).status_code == 404
     assert [path for path, _ in endpoint.asked] == ["responses"] * 4
 
 
 async def test_auto_with_neither_path_makes_the_usual_attempts(model: Make, endpoint: Endpoint) -> None:
     endpoint.paths.clear()
     answer = await model().post("/v1/responses", json={"input": "q"})
-    assert answer.status_code == 500
-    assert "answered 404" in answer.json()
+    assert (answer.status_code, answer.json()) == (404, {"error": "no such path"})
     assert [path for path, _ in endpoint.asked] == ["responses", "chat/completions", "responses", "responses", "responses"]
 
 
 async def test_a_404_for_the_models_name_is_no_missing_path(model: Make, endpoint: Endpoint) -> None:
     endpoint.paths["responses"] = (404, {"error": {"code": "model_not_found"}})
-    assert (await model().post("/v1/responses", json={"input": "q"})).status_code == 500
+    assert (await model().post("/v1/responses", json={"input": "q"})).status_code == 404
     assert [path for path, _ in endpoint.asked] == ["responses"] * 3
 
 
@@ -132,15 +131,47 @@ async def test_what_chat_cannot_say_is_a_500_that_names_it(model: Make) -> None:
     assert "truncation" in answer.json()
 
 
-@pytest.mark.parametrize("status", [400, 401, 422, 500])
-async def test_any_upstream_error_is_a_500_that_quotes_it_without_the_key(model: Make, endpoint: Endpoint, status: int) -> None:
-    endpoint.paths["responses"] = (status, {"error": {"message": f"bad thing with {KEY}"}})
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 500])
+async def test_an_endpoints_status_is_passed_on_without_the_key(model: Make, endpoint: Endpoint, status: int) -> None:
+    endpoint.paths["responses"] = (status, {"error": {"message": f"bad thing with {KEY}", "code": "model_not_found"}})
     answer = await model().post("/v1/responses", json={"input": "q"})
+    assert (answer.status_code, answer.json()) == (status, {"error": {"message": "bad thing with ****", "code": "model_not_found"}})
+    assert len(endpoint.asked) == (1 if status in (400, 401, 422) else 3)
+
+
+async def test_a_dead_key_keeps_its_status_and_says_that_nothing_is_sent_any_more(model: Make, endpoint: Endpoint) -> None:
+    endpoint.paths["responses"] = (401, {"error": {"code": "invalid_api_key", "message": "no"}})
+    client = model()
+    for _ in range(2):
+        answer = await client.post("/v1/responses", json={"input": "q"})
+        assert answer.status_code == 401
+        assert answer.json()["error"]["code"] == "invalid_api_key"
+        assert "until this server restarts" in answer.json()["error"]["message"]
+    assert len(endpoint.asked) == 1
+
+
+async def test_all_dialects_are_served_streaming_included(model: Make, endpoint: Endpoint) -> None:
+    client = model()
+    messages = {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": "q"}]}
+    assert (await client.post("/v1/messages", json=messages)).json()["content"] == [{"text": "hi", "type": "text"}]
+    assert "message_stop" in (await client.post("/v1/messages", json={**messages, "stream": True})).text
+    assert "response.completed" in (await client.post("/v1/responses", json={"input": "q", "stream": True})).text
+    chat = {"messages": messages["messages"], "stream": True}
+    assert (await client.post("/v1/chat/completions", json=chat)).text.endswith("data: [DONE]\n\n")
+    assert all("stream" not in body for _, body in endpoint.asked)
+
+
+@pytest.mark.parametrize("extra", ["{", "[]"])
+async def test_an_extra_body_that_is_no_object_is_refused(model: Make, extra: str) -> None:
+    answer = await model(upstream_api="chat_completions").post("/v1/responses", json={"input": "q", "metadata": {"extra_body": extra}})
     assert answer.status_code == 500
-    assert f"answered {status}" in answer.json()
-    assert "bad thing" in answer.json()
-    assert KEY not in answer.text
-    assert "set-cookie" not in answer.headers
+    assert "metadata.extra_body is not" in answer.json()
+
+
+async def test_the_seed_of_a_row_reaches_the_chat(model: Make, endpoint: Endpoint) -> None:
+    client = model(upstream_api="chat_completions")
+    await client.post("/v1/responses", json={"input": [{"role": "user", "content": "q"}], "metadata": {"extra_body": '{"seed": 3}'}})
+    assert endpoint.asked == [("chat/completions", {"messages": [{"role": "user", "content": "q"}], "seed": 3, "model": "up"})]
 
 
 async def test_reasoning_is_dropped_when_asked_and_nulls_always(model: Make, endpoint: Endpoint) -> None:
