@@ -261,6 +261,7 @@ _NATIVE: dict[str, Command] = {
                 choices=("fail", "wait"),
                 ours=True,
             ),
+            Switch("strict-compatibility", "NeMo Gym's behaviour wherever ours differs", key="+compose.strict", ours=True),
             PUBLISH,
             ENGINE,
             PROJECT,

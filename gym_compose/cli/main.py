@@ -67,12 +67,17 @@ def show_error(error: GymComposeError, call: Invocation, console: Console) -> in
     """Print one error and return the exit status of its class: ours on stderr, the contract's groups on stdout (contract-config 1.17)."""
     ours = call.command.exits == "compose"
     usage = isinstance(error, UsageError)
-    stream = console.stderr if ours or usage or _is_hydras(error) else console.stdout
+    stream = console.stderr if ours or usage or _is_hydras(error) or _is_our_json(call) else console.stdout
     lines = [f"Error: {error}", *(f"  {line}" for line in error.details)]
     print("\n".join(lines), file=stream, flush=True)
     if ours or error.exit_code == INTERRUPTED:
         return error.exit_code
     return 2 if usage else 1
+
+
+def _is_our_json(call: Invocation) -> bool:
+    """Whether stdout is a JSON document that NeMo Gym's command does not print: no line of ours may stand behind it."""
+    return call.json and any(flag.name == "json" and flag.ours for flag in call.command.flags)
 
 
 def _call(call: Invocation, console: Console) -> int:

@@ -63,6 +63,7 @@ ON_ROLLOUTS: dict[str, Command] = {
             Switch("judge-failed-only", "only those whose judge failed", key="judge_failed_only"),
             Switch("append", "add to the output file", key="append"),
             Local("no-serve", "verify by servers that run already", ours=True, options=(("action", "store_true"),)),
+            Switch("strict-compatibility", "NeMo Gym's behaviour wherever ours differs", key="+compose.strict", ours=True),
             ENGINE,
             PROJECT,
             Json("json", "print the summary as JSON", ours=True, key=None),

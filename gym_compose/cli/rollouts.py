@@ -31,6 +31,7 @@ _REVERIFY = (
 
 def view(call: Invocation, console: Console) -> int:
     """``gym eval view FILE``: one HTML file beside the rollouts, or with ``--json`` its figures on stdout and no file."""
+    from gym_compose.driver.output import OutputPaths
     from gym_compose.rollouts.report import make_report, write_report
     from gym_compose.rollouts.sample import Sample
     from gym_compose.wire.errors import UsageError
@@ -38,11 +39,13 @@ def view(call: Invocation, console: Console) -> int:
     rollouts = (call.cwd / Path(call.args.rollouts).expanduser()).absolute()
     if call.args.sample < 0:
         raise UsageError("a number of rollouts is 0 or more.", where="--sample")
+    target = call.cwd / Path(call.args.report).expanduser() if call.args.report else rollouts.with_name(f"{rollouts.stem}_report.html")
+    if target.resolve() in [path.resolve() for path in OutputPaths(rollouts).everything()]:
+        raise UsageError("the report would replace a file of the run.", where=f"--output {call.args.report}")
     report = make_report(rollouts, Sample(rollouts=call.args.sample))
     if call.json:
         console.json(report.figures.model_dump(mode="json"))
         return 0
-    target = call.cwd / Path(call.args.report).expanduser() if call.args.report else rollouts.with_name(f"{rollouts.stem}_report.html")
     write_report(report, target)
     figures = report.figures
     console.err(f"{figures.rollouts} rollouts of {figures.tasks} tasks, {figures.failed} failed; {len(report.conversations)} to look at")

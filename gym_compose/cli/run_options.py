@@ -18,6 +18,7 @@ _FLAGS = {"input_jsonl_fpath": "--input", "output_jsonl_fpath": "--output", "spl
 _NOT_OF_THE_CONFIG = frozenset(("format", "run_id", "head_url", "prompt", "skills_ref", "overwrite", "strict_compatibility"))
 """Fields of a request that are made from something else than the key of their name."""
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _EXPORTERS = {
     "wandb": ("wandb_project", "wandb_name", "wandb_api_key"),
     "mlflow": ("mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name"),
@@ -116,9 +117,18 @@ def notices(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _share(value: Any) -> Any:
-    """``max_failures`` with ``5%`` as 0.05; all else as it is."""
-    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
-    return value if percent is None else float(percent.group(1)) / 100
+    """``max_failures`` with ``5%`` as 0.05, and ``100%`` as no bound: 1.0 would be a count. All else as it is. Raises UsageError."""
+    if not isinstance(value, str):
+        return value
+    percent = _PERCENT.fullmatch(value.strip())
+    if percent is None and _NUMBER.fullmatch(value.strip()):
+        return value
+    if percent is None or float(percent.group(1)) > 100:
+        raise UsageError(
+            f"invalid configuration: max_failures: {value!r} is neither a count nor a share.", hint="For instance 20, 0.05 or 5%."
+        )
+    share = float(percent.group(1)) / 100
+    return None if share == 1 else share
 
 
 def _check_together(options: RunOptions) -> None:

@@ -52,7 +52,12 @@ def _beside(event: RunProgress) -> list[str]:
 
 
 def _classes(event: RunProgress) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in sorted(event.failures.items(), key=lambda item: (-item[1], item[0])))
+    return ", ".join(f"{_printable(kind)} {count}" for kind, count in sorted(event.failures.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _printable(kind: str) -> str:
+    """A class as a server named it, without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in kind)
 
 
 def told(event: RunWarning) -> str:
@@ -188,6 +193,6 @@ def show_summary(summary: RunSummary, console: Console, *, json: bool) -> None:
         f"mean reward {reward}; {duration(summary.elapsed_seconds)}, {summary.rate:.1f} rollouts/s"
     )
     for kind, count in sorted(summary.failures.items()):
-        console.out(f"  failed: {kind} {count}")
+        console.out(f"  failed: {_printable(kind)} {count}")
     for kind, path in summary.files.items():
         console.out(f"{kind}: {path}")

@@ -82,7 +82,7 @@ def _index(
     shards: Sequence[OutputPaths], servers: Mapping[str, EnvironmentServer], counting: Counting
 ) -> tuple[dict[str, RecordGroup], Counted]:
     groups: dict[str, RecordGroup] = {}
-    stored = Stored()
+    stored, nameless = Stored(), 0
 
     def group_for(name: str, record: Mapping[str, Any]) -> RecordGroup:
         if name not in groups:
@@ -98,6 +98,7 @@ def _index(
             except AggregationError as error:
                 raise AggregationError(error.message, where=str(shard.rollouts), hint=error.hint) from None
             if name is None:
+                nameless += 1
                 continue
             group_for(name, record).add(number, offset, record)
             if counting:
@@ -108,4 +109,6 @@ def _index(
     for name, records in counted.records.items():
         for record in records:
             group_for(name, record).add_record(record)
+    if nameless:
+        counted.warnings.append(f"{nameless} rollouts name neither an environment server nor an agent and are in no metrics")
     return groups, counted

@@ -31,7 +31,7 @@ def attempts_allowed(environ: Mapping[str, str]) -> tuple[int, str | None]:
 def is_terminal(record: Mapping[str, Any], *, retry_timeouts: bool) -> bool:
     """Whether a stored failure is never tried again. ``retry_timeouts``: those whose cause may have gone are, whatever they say."""
     if retry_timeouts:
-        failure_class = record.get(FAILURE_CLASS)
+        failure_class = str(record.get(FAILURE_CLASS))
         if failure_class in _REPAIRABLE:
             return False
         if failure_class == "skipped":

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+import orjson
+
 from gym_compose.driver.budget import DispatchBudget
 from gym_compose.driver.call import Caller
 from gym_compose.driver.inputs import Job
@@ -14,7 +16,7 @@ from gym_compose.driver.journal import Ended, Journal
 from gym_compose.driver.output import LineFile
 from gym_compose.driver.policy import FailurePolicy
 from gym_compose.driver.progress import Tally
-from gym_compose.driver.record import Outcome
+from gym_compose.driver.record import Outcome, outcome_unwritable
 
 _Item = TypeVar("_Item")
 
@@ -101,11 +103,7 @@ class Sender:
             raise
         finally:
             tally.left()
-        self.policy.check_outcome(outcome)
-        if outcome.kind == "completed":
-            self.rollouts.append(outcome.record)
-        elif outcome.kind == "failed":
-            self.failures.append(outcome.record)
+        outcome = self._store(job, outcome)
         tally.ended(outcome)
         tally.latencies.add(seconds)
         attempts.ended(outcome.kind)
@@ -113,3 +111,15 @@ class Sender:
             self.policy.check_tally(tally)
         if self.on_outcome is not None:
             self.on_outcome(outcome)
+
+    def _store(self, job: Job, outcome: Outcome) -> Outcome:
+        """Write its line, if it has one. What cannot be written is a failure instead; the outcome that counts is returned."""
+        self.policy.check_outcome(outcome)
+        try:
+            if outcome.kind == "completed":
+                self.rollouts.append(outcome.record)
+            elif outcome.kind == "failed":
+                self.failures.append(outcome.record)
+        except orjson.JSONEncodeError:
+            return self._store(job, outcome_unwritable(job.row, job.server.name, job.server.implementation))
+        return outcome

@@ -101,7 +101,7 @@ class InputStage:
                     server = self._router.place(row, expanded.line)
                     if server is not None:
                         servers[server.name] = server
-                    line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+                    line = _line_of(row, path, expanded.line)
                     _check_episode(row, line, path, expanded.line)
                     if interleave:
                         offsets.append(laid.size)
@@ -194,6 +194,13 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError as error:
         raise InvalidInputError(f"the input cannot be read: {error.strerror}", where=str(path)) from None
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _line_of(row: dict[str, Any], path: Path, number: int) -> bytes:
+    try:
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        raise RowError("the row is nested deeper than the 254 levels that can be written", path=path, line=number) from None
 
 
 def _check_episode(row: dict[str, Any], line: bytes, path: Path, number: int) -> None:

@@ -153,8 +153,10 @@ class Journal:
                 await asyncio.to_thread(file.sync)
 
     def close(self) -> None:
-        """Write what is left, sync (unless under ``never``) and close."""
-        self._flush()
-        if self._policy != "never":
-            self._file.sync()
-        self._file.close()
+        """Write what is left, sync (unless under ``never``) and close. Raises OutputFailedError; closed it is all the same."""
+        try:
+            self._flush()
+            if self._policy != "never":
+                self._file.sync()
+        finally:
+            self._file.close()

@@ -27,6 +27,7 @@ _KEPT_OF_RESPONSE = ("usage", "incomplete_details")
 _METRICS = ("agent_metrics", "key_metrics", "group_level_metrics", "repeat_level_metrics")
 _CHUNK = 256 * 1024
 _EXCERPT = 2000
+_INDICES = 2**63
 
 
 @dataclass
@@ -97,17 +98,21 @@ def refuse_duplicates(group: RecordGroup, order: Sequence[int], files: Sequence[
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Offset and record of each line."""
-    offset = 0
+    """Offset and record of each line. Raises OutputFailedError with the line that is none."""
+    offset = number = 0
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     record = orjson.loads(line)
-                    if type(record[TASK_INDEX]) is not int or type(record[ROLLOUT_INDEX]) is not int:
+                    if not all(type(record[key]) is int and -_INDICES <= record[key] < _INDICES for key in (TASK_INDEX, ROLLOUT_INDEX)):
                         raise ValueError(f"line {number} has no whole numbers as {TASK_INDEX} and {ROLLOUT_INDEX}")
                     yield offset, record
                 offset += len(line)
+    except orjson.JSONDecodeError as error:
+        torn = "its last line is torn" if not line.endswith(b"\n") else f"line {number} is no JSON ({error.msg})"
+        hint = "Resume its run, which mends that, or remove the line."
+        raise OutputFailedError(f"the rollouts cannot be read back: {torn}", where=str(path), hint=hint) from None
     except (KeyError, TypeError) as error:
         raise OutputFailedError(f"the rollouts cannot be read back: line {number} is no rollout ({error})", where=str(path)) from None
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from gym_compose.driver.errors import OutputExistsError, OutputFailedError, ResumeError
+from gym_compose.wire.errors import InvalidInputError
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -53,9 +54,23 @@ class OutputPaths:
         is there, what is left is a run of ours that can be gone on with."""
         return self.rollouts, self.failures, self.aggregate, self.summary, self.journal
 
+    def everything(self) -> tuple[Path, ...]:
+        """All files of the run that hold something."""
+        return (*self.results(), self.materialized)
+
+    def check_kind(self) -> None:
+        """Raises InvalidInputError when something else than a file stands in place of the output: a fresh run would remove it, and
+        ``--output /dev/null`` is soon said."""
+        _size(self.rollouts)
+        if self.rollouts.exists() and not self.rollouts.is_file():
+            what = "a directory" if self.rollouts.is_dir() else "a device or a pipe"
+            raise InvalidInputError(f"the output is {what}", where=str(self.rollouts), hint="Give the name of a file (--output FILE).")
+
     def check(self, *, overwrite: bool, resume: bool) -> None:
         """Raises OutputExistsError when a result of an earlier run is there that is to be neither replaced nor gone on with, and
-        ResumeError when it is to be gone on with and its rows are gone: they alone say which there were. An empty output is no result."""
+        ResumeError when it is to be gone on with and its rows are gone: they alone say which there were. An empty output is no result.
+        InvalidInputError for an output that can be no file."""
+        self.check_kind()
         results = [path for path in (self.rollouts, self.failures, self.journal) if _size(path)]
         if overwrite or not results:
             return
@@ -147,8 +162,11 @@ class LineFile:
         self.lines += len(waiting)
 
     def sync(self) -> None:
-        """Flush to the disk (blocks; call in a thread)."""
-        os.fsync(self._fd)
+        """Flush to the disk (blocks; call in a thread). Raises OutputFailedError: some disks say only here that they are full."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise OutputFailedError(f"cannot be written: {full_or(error)}", where=str(self.path)) from None
 
     def close(self) -> None:
         os.close(self._fd)

@@ -131,6 +131,13 @@ def outcome_of_error(row: Mapping[str, Any], error: PeerError, server: str, impl
     return _stored(row, failure, server, implementation, fault="request")
 
 
+def outcome_unwritable(row: Mapping[str, Any], server: str, implementation: str) -> Outcome:
+    """What becomes of an answer that is JSON and cannot be written as such: JSON is read here to 1,024 levels and written to 254."""
+    message = "the answer is nested deeper than 254 levels: it cannot be stored"
+    failure = _failure(AGENT_RUN_ERROR, "InvalidReply", message, None, None, AGENT_RUN_ERROR)
+    return _stored(row, failure, server, implementation, fault="reply")
+
+
 def drained(row: Mapping[str, Any], server: str, implementation: str) -> dict[str, Any]:
     """The record of a row that the dispatch budget left out: written nowhere, only given to who takes all results (contract-data 1.8)."""
     record: dict[str, Any] = {

@@ -182,6 +182,7 @@ class _Reverification:
 
     def _check_output(self) -> None:
         job = self.job
+        self.output.check_kind()
         if job.append or job.resume_from_cache or job.overwrite:
             return
         for path in (self.output.rollouts, self.output.failures):
@@ -196,8 +197,10 @@ class _Reverification:
         if job.judge_failed_only and job.retry_invalid_judge_responses:
             migrate(self.source)
         if job.overwrite and not job.resume_from_cache:
-            if self.output.rollouts == self.source.rollouts:
-                raise InvalidInputError("the output is the input", where=str(self.output.rollouts), hint="Give another --output.")
+            read = [path.resolve() for path in (self.inputs, self.source.rollouts, self.source.failures)]
+            for path in (self.output.rollouts, self.output.failures):
+                if path.resolve() in read:
+                    raise InvalidInputError("the output is the input", where=str(path), hint="Give another --output.")
             self.output.rollouts.unlink(missing_ok=True)
             self.output.failures.unlink(missing_ok=True)
         repairs: list[Repair] = []

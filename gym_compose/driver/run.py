@@ -235,18 +235,29 @@ class _Run:
             error = _first(errors)
         finally:
             counted = (before[0] + rollouts.lines, before[1] + failures.lines)
-            self._close(journal, rollouts, failures)
+            unsynced = self._close(journal, rollouts, failures)
+        error = error or unsynced
         if self.budget.spent and error is None and self.on_outcome is not None:
             for job in rows:
                 self.on_outcome(Outcome("dropped", drained(job.row, job.server.name, job.server.implementation), "cancelled"))
         return Ending(self.stop.is_set(), error or check_counts(self.tally, *counted), self.budget.spent)
 
-    def _close(self, journal: Journal, *results: LineFile) -> None:
+    def _close(self, journal: Journal, *results: LineFile) -> OutputFailedError | None:
+        """Sync and close all files; the first error of a disk that says only now that it could not take what it was given."""
+        failed: OutputFailedError | None = None
         for file in results:
-            if self.policy != "never":
-                file.sync()
-            file.close()
-        journal.close()
+            try:
+                if self.policy != "never":
+                    file.sync()
+            except OutputFailedError as error:
+                failed = failed or error
+            finally:
+                file.close()
+        try:
+            journal.close()
+        except OutputFailedError as error:
+            failed = failed or error
+        return failed
 
     async def finish(self, ending: Ending) -> RunSummary:
         """Aggregate and sum up. An interrupted or broken run is not aggregated."""
@@ -255,7 +266,8 @@ class _Run:
             ending = replace(ending, error=nothing_completed(self.tally) if self.work.to_send and not self._counts_zeros() else None)
         if not ending.interrupted and ending.error is None and not self.request.disable_aggregation:
             try:
-                await aggregate([self.paths], self.paths.aggregate, self.router.servers, self.settings, self._counting(), self._told)
+                interrupted = not await self._aggregated()
+                ending = replace(ending, interrupted=interrupted)
             except GymComposeError as error:
                 ending = replace(ending, error=error)
         summary = summarize(self.request.run_id, self.tally, self.paths, ending)
@@ -263,10 +275,24 @@ class _Run:
             write_document(self.paths.summary, beside(summary).model_dump(mode="json"))
         except OutputFailedError as error:
             # The disk that ended the run may be full for this too; the event still carries the summary.
-            if ending.error is None:
-                summary = summarize(self.request.run_id, self.tally, self.paths, replace(ending, error=error))
+            ending = replace(ending, error=ending.error or error)
+            summary = summarize(self.request.run_id, self.tally, self.paths, ending, written=False)
         self.on_event(summary)
         return summary
+
+    async def _aggregated(self) -> bool:
+        """Ask for the metrics; False when the run was asked to stop meanwhile. Raises AggregationError, OutputFailedError."""
+        asking = aggregate([self.paths], self.paths.aggregate, self.router.servers, self.settings, self._counting(), self._told)
+        working, stopped = asyncio.ensure_future(asking), asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            return working.done()
+        finally:
+            for task in (working, stopped):
+                task.cancel()
+            await asyncio.gather(working, stopped, return_exceptions=True)
 
     def _counting(self) -> Counting:
         return Counting(tuple(self.request.count_failure_classes_as_zero), self.request.count_missing_rollouts_as_zero)

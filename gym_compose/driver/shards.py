@@ -105,7 +105,8 @@ def merge(files: Sequence[Path], target: Path) -> None:
 def _check(job: AggregateJob, shards: Sequence[OutputPaths], output: OutputPaths, *, merges: bool) -> None:
     if not merges:
         return
-    if output.rollouts in [shard.rollouts for shard in shards]:
+    output.check_kind()
+    if output.rollouts.resolve() in [shard.rollouts.resolve() for shard in shards]:
         raise InvalidInputError(
             "the merged file is one of the shards", where=str(output.rollouts), hint="Give another --output, or +merge_shards=false."
         )

@@ -40,7 +40,8 @@ def nothing_completed(tally: Tally) -> GymComposeError | None:
     classes = ", ".join(f"{count} {name}" for name, count in sorted(tally.failures.items())) or "no failure was reported"
     if tally.waiting:
         classes += f"; {tally.waiting} rows were not started within dispatch_budget_s"
-    return GymComposeError(f"none of {tally.requested} rollouts completed: {classes}", hint="The failures file says why.")
+    hint = "The failures file says why." if tally.failures else "--resume runs them."
+    return GymComposeError(f"none of {tally.requested} rollouts completed: {classes}", hint=hint)
 
 
 def unresolved(tally: Tally, ending: Ending) -> dict[str, int]:
@@ -56,8 +57,8 @@ def beside(summary: RunSummary) -> RunSummary:
     return summary.model_copy(update={"files": {kind: Path(path).name for kind, path in summary.files.items()}})
 
 
-def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending) -> RunSummary:
-    """The summary; ``files`` are those that exist."""
+def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending, *, written: bool = True) -> RunSummary:
+    """The summary; ``files`` are those that exist, its own among them unless it could not be ``written``."""
     kinds = {
         "rollouts": paths.rollouts,
         "failures": paths.failures,
@@ -66,6 +67,8 @@ def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending) -> 
         "journal": paths.journal,
     }
     files = {kind: str(path) for kind, path in kinds.items() if path.exists()}
+    if written:
+        files["summary"] = str(paths.summary)
     exit_code = INTERRUPTED if ending.interrupted else 0
     if ending.error is not None:
         exit_code = ending.error.exit_code
@@ -79,7 +82,7 @@ def summarize(run_id: str, tally: Tally, paths: OutputPaths, ending: Ending) -> 
         unresolved=unresolved(tally, ending),
         latency=tally.latencies.summary(),
         groups=tally.groups(),
-        files={**files, "summary": str(paths.summary)},
+        files=files,
         interrupted=ending.interrupted,
         error=None if ending.error is None else str(ending.error),
         exit_code=exit_code,

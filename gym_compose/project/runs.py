@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gym_compose.driver.output import OutputPaths
 from gym_compose.project.directory import ProjectDirectory, write_file
 from gym_compose.wire.errors import InvalidInputError, PrerequisiteError
 from gym_compose.wire.jobs import Job
@@ -106,8 +107,9 @@ def check_paths(options: RunOptions, cwd: Path) -> HostPaths:
     target = (cwd / Path(options.output_jsonl_fpath).expanduser()).resolve()
     if target.is_dir():
         raise InvalidInputError("the output is a directory", where=str(target), hint="Give the name of a file (--output FILE).")
-    if target == source:
-        raise InvalidInputError("input and output are the same file", where=str(source))
+    if source in OutputPaths(target).everything():
+        what = "input and output are the same file" if source == target else "the input is a file that the run itself writes"
+        raise InvalidInputError(what, where=str(source), hint="Give another --output, or a copy of the file as --input.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

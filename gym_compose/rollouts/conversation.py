@@ -123,7 +123,10 @@ def _content(content: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        return "(nested too deep to be shown)"  # JSON is read to 1,024 levels and written to 254
 
 
 def _bounded(text: str) -> str:

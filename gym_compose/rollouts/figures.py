@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import orjson
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gym_compose.driver.output import OutputPaths
 from gym_compose.rollouts.distribution import Distribution, distribution
@@ -19,11 +18,14 @@ from gym_compose.rollouts.reader import Line, read_lines
 from gym_compose.rollouts.sample import Sample, SampledLine
 from gym_compose.wire import statistics as stat
 from gym_compose.wire.pass_at_k import estimate
+from gym_compose.wire.run import RunSummary
 from gym_compose.wire.run_body import AGENT_REF, ENVIRONMENT_SERVER, FAILURE_CLASS, FAILURE_STAGE, MASK_SAMPLE, PERF, TASK_ID_KEY
 
 _TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 _EVERY_K = 16
 """pass@k is given for each k up to here, then for powers of two and the largest."""
+_LARGEST = 1e100
+"""A number beyond it is none: the squares of such have no sum in a float."""
 
 
 class _Data(BaseModel):
@@ -136,7 +138,7 @@ class _Gathered:
         reward = record.get("reward")
         if record.get(MASK_SAMPLE):
             self.masked += 1
-        elif _is_number(reward) and math.isfinite(reward):
+        elif _is_number(reward):
             rewards.extend((rollout, float(reward)))
             part.rewards += 1
             part.total += reward
@@ -169,7 +171,8 @@ def gather(rollouts: Path, sample: Sample) -> tuple[Figures, tuple[SampledLine, 
         sample.offer(line, failed=False)
     for line in read_lines(paths.failures, missing=True):
         found.failure(line.record)
-        sample.offer(line, failed=True)
+        if line.named:  # NeMo Gym writes some that name no row
+            sample.offer(line, failed=True)
     for seconds in _journal(paths.journal):
         found.latency["the journal"].append(seconds)
     return _figures(rollouts, _run(paths.summary), found), sample.chosen()
@@ -274,16 +277,14 @@ def _journal(path: Path) -> Iterable[float]:
 def _run(path: Path) -> dict[str, Any] | None:
     """What the summary beside the rollouts says of the run; None without one of ours."""
     try:
-        summary = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        summary = RunSummary.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
         return None
-    if not isinstance(summary, dict) or not isinstance(summary.get("counts"), dict):
-        return None
-    return {name: summary.get(name) for name in ("run_id", "counts", "elapsed_seconds", "rate", "error", "interrupted")}
+    return summary.model_dump(mode="json", include={"run_id", "counts", "elapsed_seconds", "rate", "error", "interrupted"})
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _text(value: Any) -> str | None:

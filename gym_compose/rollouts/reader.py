@@ -23,6 +23,11 @@ class Line:
     record: dict[str, Any]
 
     @property
+    def named(self) -> bool:
+        """Whether the record says which rollout it is of."""
+        return type(self.record.get(TASK_INDEX)) is int and type(self.record.get(ROLLOUT_INDEX)) is int
+
+    @property
     def key(self) -> tuple[int, int]:
         """Task and rollout index. Raises RolloutFileError when the record has none."""
         task, rollout = self.record.get(TASK_INDEX), self.record.get(ROLLOUT_INDEX)

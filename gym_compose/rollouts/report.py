@@ -99,7 +99,11 @@ def render(report: Report) -> str:
 
 
 def write_report(report: Report, target: Path) -> None:
-    """Write the page, whole or not at all. Raises PrerequisiteError."""
+    """Write the page, whole or not at all. Raises PrerequisiteError, also for a target that is there and no file: it would be replaced."""
+    if target.exists() and not target.is_file():
+        raise PrerequisiteError(
+            "the report cannot be written: that is no file", where=str(target), hint="Give the name of a file (-o FILE)."
+        )
     page = render(report).encode()
     part = target.with_name(target.name + ".part")
     try:

@@ -180,8 +180,8 @@ class Expander:
             key = int.from_bytes(hashlib.blake2b(source.text, digest_size=8).digest(), "big")
             row[TASK_INDEX] = self._tasks.setdefault(key, len(self._tasks))
         index = row[TASK_INDEX]
-        if not isinstance(index, int) or isinstance(index, bool):
-            raise RowError(f"{TASK_INDEX} is a whole number, not {index!r}", path=self._path, line=source.line)
+        if not isinstance(index, int) or isinstance(index, bool) or not -(2**63) <= index < 2**63:
+            raise RowError(f"{TASK_INDEX} is a whole number of 64 bits, not {index!r}", path=self._path, line=source.line)
         return index
 
     def _repeats(self, target: str | None, basis: str | None) -> int:

@@ -13,7 +13,7 @@ import pytest
 from gym_compose.cli import env as env_commands
 from gym_compose.cli import eval as eval_commands
 from gym_compose.cli.run_options import HEALTH_CHECKS, notices, require, run_options
-from gym_compose.cli.translate import Invocation
+from gym_compose.cli.translate import Invocation, resolve_command
 from gym_compose.driver.errors import OutputLockedError
 from gym_compose.driver.lock import LockHolder, OutputLock
 from gym_compose.engine.interface import Observed
@@ -87,7 +87,8 @@ class TestOptions:
         ({"environment_routing_mode": "legacy"}, "needs environment_server_name"),
         ({"dispatch_budget_s": 5}, "needs num_samples_in_parallel"),
         ({"max_failures": 1.5}, "neither a count nor a share"),
-        ({"max_failures": "many"}, "max_failures"),
+        ({"max_failures": "many"}, "'many' is neither a count nor a share"),
+        ({"max_failures": "150%"}, "'150%' is neither a count nor a share"),
         ({"on_server_death": "pray"}, "on_server_death: input should be 'fail' or 'wait'"),
     ])  # fmt: skip
     def test_fields_that_do_not_go_together(self, tmp_path: Path, config: dict[str, Any], message: str) -> None:
@@ -132,6 +133,8 @@ CONTRACT: list[tuple[str, Any, Any, Any]] = [
     ("max_failures", None, 20, 20),
     ("max_failures", None, 0.05, 0.05),
     ("max_failures", None, "5%", 0.05),
+    ("max_failures", None, "100%", None),
+    ("max_failures", None, "20", 20),
     ("on_server_death", "fail", "wait", "wait"),
     ("strict_compatibility", False, None, False),
 ]
@@ -147,6 +150,13 @@ def test_every_field_of_a_run_has_its_default_and_reaches_the_driver(tmp_path: P
 @pytest.mark.parametrize("key", ["disable_health_check", "upload_rollouts", "require_complete", "token_id_capture", "unheard_of"])
 def test_keys_that_are_not_the_drivers_do_no_harm(tmp_path: Path, key: str) -> None:
     assert options(tmp_path, **{key: True}) == options(tmp_path)
+
+
+def test_the_strict_flag_sets_the_key_beside_others(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("compose: {strict: false, network: open}\n")
+    found = resolve_command(["eval", "run", "--no-serve", "--config", "a.yaml", "--strict-compatibility"], cwd=tmp_path, environ={})
+    assert found.merged is not None
+    assert found.merged["compose"] == {"strict": True, "network": "open"}
 
 
 def test_the_strict_switch_is_a_key_of_ours(tmp_path: Path) -> None:

@@ -206,3 +206,13 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_behind_a_json_document_of_ours_no_error_stands_on_stdout(
+    streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_compose.cli.eval.run", failing(GymComposeError("broken")))
+    assert streams.run("eval run --no-serve --json", tmp_path) == 1
+    assert (streams.out.getvalue(), streams.err.getvalue()) == ("", "Error: broken\n")
+    assert streams.run("eval run --no-serve", tmp_path) == 1
+    assert streams.out.getvalue() == "Error: broken\n"

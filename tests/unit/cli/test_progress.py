@@ -178,3 +178,8 @@ def test_plain_lines_name_the_endpoint_that_is_waited_for_and_tell_a_warning_onc
         "Warning: slow",
         "policy.base_url: ready",
     ]
+
+
+def test_a_class_that_a_server_made_up_cannot_steer_the_terminal(captured: Any) -> None:
+    show_summary(SUMMARY.model_copy(update={"failures": {"a\n\x1b[31mü": 1}}), captured.console, json=False)
+    assert "  failed: a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31mü 1" in captured.stdout.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,9 @@ def test_view_opens_what_it_wrote(gym: Gym, tmp_path: Path, monkeypatch: pytest.
     [
         (("eval", "view", "no.jsonl"), 1, "there is no such file"),
         (("eval", "view", "run.jsonl", "--sample", "-1"), 2, "--sample"),
+        (("eval", "view", "run.jsonl", "-o", "run.jsonl"), 2, "would replace a file of the run"),
+        (("eval", "view", "run.jsonl", "-o", "./run_materialized_inputs.jsonl"), 2, "would replace a file of the run"),
+        (("eval", "view", "run.jsonl", "-o", "pipe"), 1, "that is no file"),
         (("eval", "profile", "--rollouts", "run.jsonl"), 2, "materialized_inputs_jsonl_fpath"),
         (("eval", "profile", "--rollouts", "run.jsonl", "--inputs", "no.jsonl"), 1, "(--inputs)"),
         (("eval", "aggregate", "-i", "no-*.jsonl", "-o", "all.jsonl"), 1, "no file matches 'no-*.jsonl'"),
@@ -68,6 +72,7 @@ def test_view_opens_what_it_wrote(gym: Gym, tmp_path: Path, monkeypatch: pytest.
 )
 def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], status: int, text: str, gym: Gym, captured: Any, tmp_path: Path) -> None:
     run_files(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
     assert gym(*arguments) == status
     said = captured.stdout + captured.stderr
     assert text in said

@@ -54,6 +54,8 @@ def stop(text: str, cwd: Path) -> Stop:
         ("env start +config_paths=[]", "run", []),
         ("env start -m gpt --model-url http://h/v1 --model-api-key k", "run",
          ["+policy_model_name=gpt", "+policy_base_url=http://h/v1", "+policy_api_key=k"]),
+        ("eval run --no-serve --strict-compatibility", "collect_rollouts", ["++compose.strict=true"]),
+        ("eval reverify --strict-compatibility", "reverify_rollouts", ["++compose.strict=true"]),
         ("env start --allow-unsupported-pairing", "run", ["+allow_unsupported_pairing=true"]),
         ("-v env start ++x=1", "run", ["+verbose=true", "++x=1"]),
         ("env start -v ++x=1", "run", ["+verbose=true", "++x=1"]),

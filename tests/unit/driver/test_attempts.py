@@ -46,3 +46,8 @@ def test_how_often_a_row_may_fail(text: str, allowed: int) -> None:
 )
 def test_how_long_an_attempt_took(record: dict[str, Any], seconds: float | None) -> None:
     assert elapsed_of(record) == seconds
+
+
+def test_a_class_of_another_kind_is_none_that_is_tried_again() -> None:
+    assert is_terminal({"_ng_failure_class": ["x"], "_ng_failure_terminal": True}, retry_timeouts=True)
+    assert not is_terminal({"_ng_failure_class": {"x": 1}}, retry_timeouts=True)

@@ -41,6 +41,11 @@ def said(error: GymComposeError) -> str:
         (b"  ", "blank line"),
         (b'{"a": ', "not valid JSON"),
         (b"[1]", "this is a list"),
+        (
+            b'{"responses_create_params": {}, "agent_ref": {"name": "a"}, "x": %b%b}' % (b"[" * 300, b"]" * 300),
+            "nested deeper than the 254",
+        ),
+        (b'{"responses_create_params": {}, "agent_ref": {"name": "a"}, "_ng_task_index": 18446744073709551615}', "is a whole number"),
         (b"7", "this is a number"),
         (b"null", "this is null"),
         (b'"text"', "this is a string"),

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from gym_compose.driver.errors import OutputExistsError, RoutingError, UnsafeReverificationError, VerifyFailedError
+from gym_compose.driver.errors import OutputExistsError, OutputFailedError, RoutingError, UnsafeReverificationError, VerifyFailedError
 from gym_compose.driver.jobs import do_job
 from gym_compose.driver.verifiers import Verifiers, verify_body
 from gym_compose.wire.errors import InvalidInputError
@@ -339,7 +339,7 @@ def test_rows_that_cannot_be_sent(row: dict[str, Any], rollout: dict[str, Any], 
 # Shards
 
 
-async def shards(stub: Stub, files: Files, *names: str, **options: Any) -> RunSummary:
+async def shards(stub: Stub, files: Files, *names: str, told: Callable[[Any], None] = lambda _: None, **options: Any) -> RunSummary:
     job = AggregateJob(
         run_id="again",
         head_url=stub.url,
@@ -347,7 +347,7 @@ async def shards(stub: Stub, files: Files, *names: str, **options: Any) -> RunSu
         output_jsonl_fpath=str(files.directory / "all.jsonl"),
         **options,
     )
-    return await do_job(job, lambda _: None, settings=SETTINGS, environ={})
+    return await do_job(job, told, settings=SETTINGS, environ={})
 
 
 def stamped(task: int, **more: Any) -> dict[str, Any]:
@@ -383,3 +383,42 @@ async def test_without_merging_the_metrics_alone_are_written(stub: Stub, files: 
     assert not (files.directory / "all.jsonl").exists()
     assert list(summary.files) == ["aggregate_metrics"]
     assert len(stub.aggregated[0][1]["verify_responses"]) == 2
+
+
+@pytest.mark.parametrize("name", ["run.json", "run_materialized_inputs.jsonl", "run.jsonl"])
+async def test_an_output_never_replaces_what_is_read(stub: Stub, files: Files, name: str) -> None:
+    files.write("run_failures.jsonl", [record(5)])
+    job = ReverifyJob(
+        run_id="again",
+        head_url=stub.url,
+        materialized_inputs_jsonl_fpath=str(files.directory / "run_materialized_inputs.jsonl"),
+        rollouts_jsonl_fpath=str(files.directory / "run.jsonl"),
+        output_jsonl_fpath=str(files.directory / ".." / files.directory.name / name),
+        overwrite=True,
+    )
+    with pytest.raises(InvalidInputError, match="the output is the input"):
+        await do_job(job, lambda _: None, settings=SETTINGS, environ={})
+    assert [len(files.read(kept)) for kept in ("run.jsonl", "run_materialized_inputs.jsonl", "run_failures.jsonl")] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"_ng_t', "its last line is torn"),
+        (b"{]\n", "line 2 is no JSON"),
+        (b'{"_ng_task_index":18446744073709551615,"_ng_rollout_index":0}\n', "line 2 has no whole numbers"),
+    ],
+)
+async def test_a_shard_that_is_damaged_is_an_error_that_names_the_line(stub: Stub, files: Files, line: bytes, words: str) -> None:
+    path = files.write("one.jsonl", [stamped(1)])
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(OutputFailedError, match=words):
+        await shards(stub, files, "one.jsonl")
+    assert not (files.directory / "all.jsonl").exists()
+
+
+async def test_rollouts_that_nobody_can_be_asked_about_are_told(stub: Stub, files: Files) -> None:
+    files.write("one.jsonl", [stamped(1), {"reward": 1.0, "_ng_task_index": 2, "_ng_rollout_index": 0}])
+    events: list[Any] = []
+    await shards(stub, files, "one.jsonl", told=events.append)
+    assert any("1 rollouts name neither an environment server nor an agent" in getattr(event, "text", "") for event in events)

@@ -91,6 +91,56 @@ async def test_a_failed_aggregation_keeps_the_rollouts_and_ends_with_an_error(st
     assert_accounted(summary, stubs)
 
 
+async def test_asked_to_stop_while_the_metrics_are_made_the_run_ends_with_its_summary(stubs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = asyncio.Event()
+
+    async def never(*_: Any) -> None:
+        stop.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("gym_compose.driver.run.aggregate", never)
+    summary = await stubs.run([stubs.flat("a")], stop=stop)
+    assert (summary.interrupted, summary.exit_code, summary.counts.completed) == (True, 130, 1)
+    assert stubs.beside("_summary.json").exists()
+    assert_accounted(summary, stubs)
+
+
+async def test_a_disk_that_says_only_at_the_end_that_it_is_full_is_an_error_of_the_run(stubs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if os.path.realpath(f"/proc/self/fd/{fd}").endswith("rollouts.jsonl"):
+            raise OSError(28, "No space left on device")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    summary = await stubs.run([stubs.flat("a")])
+    assert (summary.exit_code, summary.counts.completed) == (4, 1)
+    assert "disk is full" in (summary.error or "")
+
+
+async def test_a_summary_that_cannot_be_written_is_not_among_the_files(stubs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OutputFailedError("cannot be written: the disk is full")
+
+    monkeypatch.setattr("gym_compose.driver.run.write_document", full)
+    summary = await stubs.run([stubs.flat("a")])
+    assert summary.exit_code == 4
+    assert "summary" not in summary.files
+
+
+async def test_an_output_that_is_no_file_is_refused_and_left_alone(stubs: Any) -> None:
+    stubs.output.parent.mkdir()
+    os.mkfifo(stubs.output)
+    with pytest.raises(InvalidInputError, match="a device or a pipe"):
+        await stubs.run([stubs.flat("a")], overwrite=True)
+    assert stubs.output.is_fifo()
+    stubs.output.unlink()
+    stubs.output.mkdir()
+    with pytest.raises(InvalidInputError, match="a directory"):
+        await stubs.run([stubs.flat("a")])
+
+
 def json_response(status: int, body: bytes) -> Any:
     return lambda _body: web.Response(status=status, body=body, content_type="application/json")
 
@@ -112,6 +162,8 @@ EPISODE = b'"episode_id":{"rollout_id":"0-0"},"task_id":{"taskset":"ts","task_id
         ("flat", 200, b"", ("agent_run_error", 200, None)),
         ("flat", 200, b"[1]", ("agent_run_error", 200, "[1]")),
         ("flat", 200, b"null", ("agent_run_error", 200, "null")),
+        ("flat", 200, b'{"reward":1,"x":%b%b}' % (b"[" * 300, b"]" * 300), ("agent_run_error", None, None)),  # read, but not to be written
+        ("flat", 200, b'{"_ng_failure_class":"x","x":%b%b}' % (b"[" * 300, b"]" * 300), ("agent_run_error", None, None)),
         ("mat", 422, b'{"detail":[]}', ("agent_run_error", 422, '{"detail":[]}')),
         ("mat", 200, b'{%b,"result":{"_ng_y":1},"failure":null}' % EPISODE, ("agent_run_error", 200, None)),
         ("mat", 200, b'{%b,"result":{"ng_perf":1},"failure":null}' % EPISODE, ("agent_run_error", 200, None)),
@@ -120,7 +172,7 @@ EPISODE = b'"episode_id":{"rollout_id":"0-0"},"task_id":{"taskset":"ts","task_id
     ],
 )
 async def test_one_bad_reply_fails_one_row_and_never_the_run(
-    stubs: Any, row: str, status: int, body: bytes, expected: tuple[str, int, str | None]
+    stubs: Any, row: str, status: int, body: bytes, expected: tuple[str, int | None, str | None]
 ) -> None:
     good = stubs.reward()
     bad = json_response(status, body)

@@ -28,12 +28,15 @@ def test_paths_are_made_absolute_and_the_outputs_directory_is_made(tmp_path: Pat
         ("folder", "out.jsonl", "folder: the input file is a directory"),
         ("rows.jsonl", "folder", "folder: the output is a directory"),
         ("rows.jsonl", "rows.jsonl", "same file"),
+        ("out_failures.jsonl", "out.jsonl", "the run itself writes"),
+        ("out_materialized_inputs.jsonl", "out.jsonl", "the run itself writes"),
         ("rows.jsonl", "rows.jsonl/out.jsonl", "cannot be made"),
     ],
 )
 def test_paths_that_cannot_work_are_named_before_anything_starts(tmp_path: Path, source: str, target: str, words: str) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "rows.jsonl").touch()
+    for name in ("rows.jsonl", "out_failures.jsonl", "out_materialized_inputs.jsonl"):
+        (tmp_path / name).touch()
     options = OPTIONS.model_copy(update={"input_jsonl_fpath": source, "output_jsonl_fpath": target})
     with pytest.raises(InvalidInputError, match=words):
         check_paths(options, tmp_path)

@@ -72,3 +72,11 @@ def test_no_record_is_too_odd(params: Any, response: Any) -> None:
 @pytest.mark.parametrize("content", [None, 5, {"a": 1}])
 def test_content_of_another_kind(content: Any) -> None:
     conversation(record(0, 0, response={"output": [{"role": "user", "content": content}]}))
+
+
+def test_what_is_nested_too_deep_to_be_written_is_said_to_be() -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    told = conversation(record(0, 0, response={"output": [{"type": "function_call_output", "call_id": "c", "output": {"x": deep}}]}))
+    assert "nested too deep" in str(told)

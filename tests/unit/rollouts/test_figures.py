@@ -79,7 +79,7 @@ def test_failures_by_class_and_stage(write_run: WriteRun) -> None:
 def test_the_summary_of_a_run_is_told(write_run: WriteRun) -> None:
     path = write_run([record(0, 0, 1.0)])
     counts = {"requested": 2, "completed": 1, "failed": 0, "unresolved": 1}
-    path.with_name("run_summary.json").write_bytes(orjson.dumps({"run_id": "r", "counts": counts, "rate": 2.0}))
+    path.with_name("run_summary.json").write_bytes(orjson.dumps({"run_id": "r", "counts": counts, "elapsed_seconds": 1.0, "rate": 2.0}))
     figures, _ = gather(path, Sample())
     assert figures.run is not None
     assert figures.run["counts"] == counts
@@ -106,3 +106,22 @@ def test_a_histogram_counts_every_value() -> None:
     assert sum(bar.count for bar in many.histogram) == 1000
     assert [(bar.low, bar.count) for bar in few.histogram] == [(1.0, 1), (2.0, 2)]
     assert distribution([math.nan]) is None
+
+
+def test_numbers_that_have_no_sum_count_as_none(write_run: WriteRun) -> None:
+    huge = {"usage": {"input_tokens": 1e308}}
+    figures, _ = gather(write_run([record(0, 0, 1e308, response=huge), record(0, 1, 1e308, response=huge), record(1, 0, 0.5)]), Sample())
+    assert (figures.rollouts, figures.scored, figures.mean_reward, figures.tokens) == (3, 1, 0.5, {})
+
+
+def test_failures_that_name_no_rollout_are_counted(write_run: WriteRun) -> None:
+    figures, chosen = gather(write_run([record(0, 0, 1.0)], failures=[{"_ng_failure_class": "x"}]), Sample())
+    assert figures.failed == 1
+    assert [line.failed for line in chosen] == [False]
+
+
+@pytest.mark.parametrize("summary", [b"", b"[]", b'{"counts": {"requested": "x"}, "elapsed_seconds": "soon"}'])
+def test_a_summary_that_is_none_of_ours_says_nothing(write_run: WriteRun, summary: bytes) -> None:
+    rollouts = write_run([record(0, 0, 1.0)])
+    rollouts.with_name("run_summary.json").write_bytes(summary)
+    assert gather(rollouts, Sample())[0].run is None
