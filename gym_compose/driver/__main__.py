@@ -99,10 +99,11 @@ async def _run(request: RunRequest | Job, write: EventWriter) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked_to_stop)
-    if isinstance(request, RunRequest):
-        summary = await collect(request, write, stop)
-    else:
-        summary = await do_job(request, write, stop)
+    try:
+        summary = await (collect(request, write, stop) if isinstance(request, RunRequest) else do_job(request, write, stop))
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # uvloop's close leaves them (0.23)
     return summary.exit_code
 
 

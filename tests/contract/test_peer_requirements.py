@@ -68,7 +68,7 @@ def needed(sources: list[ServerSource]) -> tuple[Counter[PeerLines], dict[str, s
 
 
 def test_the_directories_make_96_sets_as_read(sources: list[ServerSource]) -> None:
-    """The contract counts 97: spellings of NeMo Gym itself (``../..``, ``../../``, extras in another order) are one here."""
+    """The contract counts 97. Here a line that names NeMo Gym itself is not part of the text, so its spellings make no difference."""
     assert len(sources) == 215
     assert len({(frozenset(source.requirement_lines), source.extras, source.overrides) for source in sources}) == 96
 
@@ -80,7 +80,7 @@ def test_the_plain_packages_serve_104_and_with_sandbox_126(needed: tuple[Counter
 
 
 def test_75_effective_sets_become_images_and_four_directories_are_refused(needed: tuple[Counter[PeerLines], dict[str, str]]) -> None:
-    """78 in the contract: three more are those of the four directories here (two of them ask for the same)."""
+    """78 in the contract, which counts the directories that are refused here too."""
     sets, refused = needed
     assert (len(sets), sum(sets.values())) == (75, 211)
     assert sorted(refused) == ["code_fim", "genrm_model", "local_vllm_model", "verifiers_agent"]
