@@ -29,7 +29,9 @@ from gym_compose.wire.items import OPAQUE_TYPES, UNTYPED, check_input_item, comp
 from gym_compose.wire.responses import ResponsesCreateParams, ResponsesObject
 
 Json = dict[str, Any]
-EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+EXAMPLES = settings(
+    derandomize=True, max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,10 @@ def _sanitise_input(clean: Json, namespaces: Namespaces) -> None:
     kept: list[Json] = []
     for item in clean["input"]:
         if isinstance(item, dict) and item.get("type") == "additional_tools":
-            brought = [tool for tool in _flat(item.get("tools"), namespaces) if tool.get("type") == "function" and _fits(tool)]
-            clean["tools"] = [*(clean.get("tools") or []), *brought]
+            flat = _flat(item.get("tools"), namespaces)
+            brought = [tool for tool in flat if isinstance(tool, dict) and tool.get("type") == "function" and _fits(tool)]
+            if brought:
+                clean["tools"] = [*(clean.get("tools") or []), *brought]
             continue
         if isinstance(item, dict) and item.get("type") == "function_call" and item.get("namespace"):
             # As the model saw it: the tool stands there under its joined name.
