@@ -50,9 +50,9 @@ def test_an_error_of_a_job_is_its_last_event(tmp_path: Path, capfd: pytest.Captu
     (tmp_path / "all.jsonl").write_bytes(b"{}\n")
     file = tmp_path / "request.json"
     file.write_bytes(orjson.dumps({**AGGREGATE, "shards": [str(shard)], "output_jsonl_fpath": str(tmp_path / "all.jsonl")}))
-    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     assert main(["--request", str(file)]) == 3
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     event = orjson.loads(capfd.readouterr().out.splitlines()[-1])
     assert event["event"] == "error"
     assert "the merged file is there already" in event["message"]
