@@ -36,7 +36,7 @@ from gym_compose.compiler.services import driver_service, head_service, ray_serv
 from gym_compose.compiler.slices import slice_config, slice_digest
 from gym_compose.compiler.slug import InstanceNames, assign_names
 from gym_compose.compiler.trees import tree_note, tree_warnings
-from gym_compose.compiler.workers import PATIENCE_KEY, check_workers, worker_count
+from gym_compose.compiler.workers import PATIENCE_KEY, check_workers, one_process_serves, worker_count
 from gym_compose.config.model import ClassFlags, GymConfig, KeyPath, NemoGymTree, ServerInstance, ServerSource
 from gym_compose.wire.names import EXTENSION_KEY, SERVER_TYPES
 from gym_compose.wire.slice import PublicSlice, SecretSlice
@@ -233,7 +233,8 @@ def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extens
     flags = {
         other.name: _flags(other, found) for other in config.instances if (found := sources.get((other.server_type, other.implementation)))
     }
-    check_workers(instance, config, flags, extension.server(instance.name))
+    if not one_process_serves(instance, source):
+        check_workers(instance, config, flags, extension.server(instance.name))
 
 
 def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, ...]]:
@@ -340,6 +341,8 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
         tree = tree_note(source) if source is not None else None
         if tree is not None:
             notes.append((instance.name, tree))
+        if source is not None and one_process_serves(instance, source) and (asked := worker_count(instance)) > 1:
+            notes.append((instance.name, f"num_workers is {asked}: a native model server needs one process, and runs in one"))
         peer = _peer(plan, instance, source)
         notes.extend((instance.name, note) for note in (peer.notes if peer is not None else ()))
         if service.own_command and service.secret is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gym_compose.compiler.errors import SourceError
 from gym_compose.compiler.extension import ServerOptions
-from gym_compose.config.model import ClassFlags, GymConfig, ServerInstance
+from gym_compose.config.model import ClassFlags, GymConfig, ServerInstance, ServerSource
 
 PATIENCE_KEY = "uvicorn_timeout_worker_healthcheck"
 
@@ -17,6 +17,11 @@ def worker_count(instance: ServerInstance) -> int:
     if isinstance(given, str) and given.strip().isdigit():
         given = int(given)
     return given if isinstance(given, int) and not isinstance(given, bool) else 1
+
+
+def one_process_serves(instance: ServerInstance, source: ServerSource) -> bool:
+    """Whether ``num_workers`` is met by one process: a native model server waits for its endpoint and does little else."""
+    return source.runtime == "native" and instance.server_type == "responses_api_models"
 
 
 def check_workers(instance: ServerInstance, config: GymConfig, flags: Mapping[str, ClassFlags], options: ServerOptions) -> None:

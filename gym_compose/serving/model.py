@@ -42,6 +42,8 @@ class ModelServer(Server):
     ``compose: {strict: true}``; HTTPError is always passed on.
     """
 
+    one_process = True
+
     prefix_paths: ClassVar[frozenset[str] | None] = None
 
     config: ModelServerConfig

@@ -70,10 +70,13 @@ class Server:
     prefix_paths: ClassVar[frozenset[str] | None] = frozenset()
     """Paths that a rollout prefix is taken off; None for any path."""
 
+    one_process: ClassVar[bool] = False
+    """Whether ``num_workers`` above 1 is a wish for speed that one process meets, and not refused: model servers, whose work is waiting."""
+
     config: ServerConfig
 
     def __init__(self, config: ServerConfig, *, merged: Mapping[str, Any], client: ServerClient, settings: Settings | None = None) -> None:
-        if config.num_workers is not None and config.num_workers > 1:
+        if config.num_workers is not None and config.num_workers > 1 and not self.one_process:
             raise InvalidInputError(
                 f"num_workers is {config.num_workers}, and a native server keeps its sessions in one process",
                 where=f"server instance {config.name}",

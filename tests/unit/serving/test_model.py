@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from gym_compose.serving import Call, HTTPError, ModelServer, ModelServerConfig
+from gym_compose.serving.server import Server
 from gym_compose.serving.upstream import UpstreamError
 from gym_compose.wire.chat import ChatCompletionCreateParams
 from gym_compose.wire.responses import ResponsesCreateParams
@@ -336,3 +337,8 @@ async def test_chat_bodies(deploy: Any, body: dict[str, Any], status: int) -> No
     assert answer.status_code == status
     if status == 200:
         assert answer.json() == {"given": body, "rollout": "1-2"}
+
+
+def test_workers_that_a_config_asks_for_are_one_process_of_a_model_server() -> None:
+    assert ModelServer.one_process
+    assert not Server.one_process
