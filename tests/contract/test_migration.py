@@ -15,8 +15,8 @@ from gym_compose.config.load import load_config
 from gym_compose.config.ports import offline
 from gym_compose.tasks import add_legacy_agent_environment_servers as script
 
-CHECK_SECONDS = 5.0
-"""What all of the peer's configs may take on a quiet machine."""
+CHECK_SECONDS = 15.0
+"""CPU that all of the peer's configs may take: 1.3 s on a quiet machine; some machines are three times as slow at times."""
 
 
 def unfronted(path: Path, root: Path) -> set[str] | None:
