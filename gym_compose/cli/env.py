@@ -151,15 +151,14 @@ def hidden(config: GymConfig, environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _explain(session: Session, key: str) -> int:
     from gym_compose.config import explain
-    from gym_compose.config.roots import installed_root, native_roots
+    from gym_compose.config.roots import installed_root, last_roots
 
-    installed = installed_root()
     found = explain(
         session.call.overrides,
         key,
         cwd=session.cwd,
         environ=session.call.environ,
-        install_roots=[*([installed] if installed is not None else []), *native_roots()],
+        install_roots=last_roots(installed_root()),
     )
     settings = [
         {

@@ -42,6 +42,7 @@ def attach(call: Invocation, console: Console) -> int:
 def _end_to_end(session: Session) -> int:
     """Everything that can be wrong with the rows is found before a server is started."""
     from gym_compose.cli.compose import running
+    from gym_compose.cli.listing import component_roots
     from gym_compose.driver.output import OutputPaths
     from gym_compose.tasks.collate import collate, prepared_path
     from gym_compose.tasks.datasets import check_split
@@ -54,7 +55,7 @@ def _end_to_end(session: Session) -> int:
     split = str(config["split"])
     check_split(split, config)
     hook = _hook(session, config)
-    roots = _roots(session)
+    roots = component_roots(session.call)
     _tell_notices(session, config)
     output = _check_output(session, config)
     prepared = prepared_path(output, split)
@@ -103,6 +104,7 @@ def _by_hook(session: Session, project: Project, hook: Hook, options: RunOptions
 
 def _against_running(session: Session) -> int:
     from gym_compose.cli.env import find_running_head, load_only
+    from gym_compose.cli.listing import component_roots
     from gym_compose.project.collect import collect_here
 
     config = load_only(session)
@@ -111,7 +113,7 @@ def _against_running(session: Session) -> int:
     require(config.resolved, "input_jsonl_fpath", "output_jsonl_fpath")
     _tell_notices(session, config.resolved)
     _check_output(session, config.resolved)
-    options = run_options(config.resolved, cwd=session.cwd, roots=_roots(session), overwrite=session.call.args.overwrite)
+    options = run_options(config.resolved, cwd=session.cwd, roots=component_roots(session.call), overwrite=session.call.args.overwrite)
     head = find_running_head(session, config)
     with run_display(session.console, session.settings.plain_progress_seconds, json=session.call.json) as display:
         if head.identity is not None and head.identity.engine == "docker":
@@ -177,12 +179,3 @@ def _finish(summary: RunSummary, session: Session, *, require_complete: bool = F
 
 class RunEndedError(GymComposeError):
     """The run ended with an error after its files were written."""
-
-
-def _roots(session: Session) -> tuple[Path, ...]:
-    """Where relative paths of datasets, inputs and prompts are looked for."""
-    from gym_compose.config.roots import installed_root, native_roots, search_roots
-
-    installed = installed_root()
-    last = [*([installed] if installed is not None else []), *native_roots()]
-    return search_roots(session.cwd, session.call.environ, last=last)

@@ -249,7 +249,7 @@ def _cell(value: Any) -> str:
 
 
 def component_roots(call: Invocation) -> tuple[Path, ...]:
-    from gym_compose.config.roots import installed_root, native_roots, search_roots
+    """Where relative paths of components, datasets, inputs and prompts are looked for."""
+    from gym_compose.config.roots import installed_root, last_roots, search_roots
 
-    installed = installed_root()
-    return search_roots(call.cwd, call.environ, last=[*([installed] if installed is not None else []), *native_roots()])
+    return search_roots(call.cwd, call.environ, last=last_roots(installed_root()))

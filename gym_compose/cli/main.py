@@ -115,10 +115,9 @@ def _is_hydras(error: GymComposeError) -> bool:
 
 
 def _last_roots() -> tuple[Path, ...]:
-    from gym_compose.config.roots import installed_root, native_roots
+    from gym_compose.config.roots import installed_root, last_roots
 
-    installed = installed_root()
-    return (*((installed,) if installed is not None else ()), *native_roots())
+    return last_roots(installed_root())
 
 
 @contextmanager

@@ -14,11 +14,9 @@ def environment_servers(call: Invocation, console: Console) -> int:
 
     Raises InvalidInputError when there is nothing to look at.
     """
-    from gym_compose.config.roots import installed_root, native_roots, search_roots
+    from gym_compose.cli.listing import component_roots
     from gym_compose.tasks import add_legacy_agent_environment_servers as script
 
-    installed = installed_root()
-    roots = search_roots(call.cwd, call.environ, last=[*([installed] if installed is not None else []), *native_roots()])
     paths = [call.cwd / Path(path).expanduser() for path in call.args.paths] or script.components(call.cwd)
     if not paths:
         raise InvalidInputError(
@@ -26,7 +24,7 @@ def environment_servers(call: Invocation, console: Console) -> int:
             where=str(call.cwd),
             hint=f"Give files or directories, or run it where one of {', '.join(script.COMPONENTS)} is.",
         )
-    report = script.migrate(paths, roots, check=call.args.check)
+    report = script.migrate(paths, component_roots(call), check=call.args.check)
     if call.json:
         console.json(report.document())
     else:

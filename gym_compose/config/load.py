@@ -16,7 +16,7 @@ from gym_compose.config.placement import HostFor
 from gym_compose.config.ports import PortAllocator, machine_address
 from gym_compose.config.references import collect_references
 from gym_compose.config.resolve import merge_sources
-from gym_compose.config.roots import installed_root, native_roots, relative_roots, search_roots
+from gym_compose.config.roots import installed_root, last_roots, relative_roots, search_roots
 from gym_compose.wire.names import EXTENSION_KEY
 
 
@@ -44,9 +44,8 @@ def load_config(
     """
     here = Path(cwd).absolute()
     installed = Path(install_root) if install_root is not None else installed_root()
-    last = [*([installed] if installed is not None else []), *native_roots()]
     with environment(environ) as notes:
-        sources = read_sources(overrides, roots=search_roots(here, environ, extra=roots, last=last), initial=initial)
+        sources = read_sources(overrides, roots=search_roots(here, environ, extra=roots, last=last_roots(installed)), initial=initial)
         merged = merge_sources(sources, cwd=here, environ=environ, ports=ports, install_root=installed, host_for=host_for, address=address)
         needed = {instance.path[0] for instance in merged.instances} | {EXTENSION_KEY}
         resolved, unresolved = resolve_what_can_be(merged.tree, needed)

@@ -64,11 +64,6 @@ def parse_override(token: str) -> Override:
     return override
 
 
-def override_paths(tokens: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """(token, key split at its dots) of each; for ``--explain``."""
-    return tuple((token, tuple(str(parse_override(token).key_or_group).split("."))) for token in tokens)
-
-
 @lru_cache(maxsize=1024)
 def _parsed(token: str) -> Override | OverrideError:
     # Parsing is pure, so a token is parsed once per process; the error is data here, as a cached exception would grow its traceback.

@@ -54,6 +54,11 @@ def native_roots() -> tuple[Path, ...]:
     return (root / "servers", root)
 
 
+def last_roots(installed: Path | None) -> tuple[Path, ...]:
+    """What is searched after all that the user named: an installed NeMo Gym, where there is one, then our own trees."""
+    return (*((installed,) if installed is not None else ()), *native_roots())
+
+
 def find_file(entry: str, roots: Sequence[Path]) -> tuple[Path, tuple[Path, ...]]:
     """(the first existing candidate or the one under the first root, all candidates) of one path."""
     path = Path(entry)

@@ -11,8 +11,9 @@ import orjson
 from pydantic import ValidationError
 
 from gym_compose.driver.errors import CollectionError
+from gym_compose.driver.progress import Event, OnEvent
 from gym_compose.driver.record import Outcome
-from gym_compose.driver.run import Event, OnEvent, collect
+from gym_compose.driver.run import collect
 from gym_compose.tasks.prompt import load_prompt
 from gym_compose.tasks.rows import ROLLOUT_INDEX, TASK_INDEX
 from gym_compose.tasks.skills import skills_reference

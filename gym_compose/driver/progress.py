@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gym_compose.driver.latency import Latencies
 from gym_compose.driver.record import Outcome
 from gym_compose.tasks.rows import ENVIRONMENT_SERVER, agent_of
 from gym_compose.wire.deadline import Clock
-from gym_compose.wire.run import GroupSummary, RunCounts, RunProgress
+from gym_compose.wire.run import GroupSummary, RunCounts, RunProgress, RunSummary, RunWarning
+
+Event = RunProgress | RunWarning | RunSummary
+OnEvent = Callable[[Event], None]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from gym_compose.driver.latency import Latencies
 from gym_compose.driver.lock import LockHolder, OutputLock
 from gym_compose.driver.metrics_request import RecordGroup, read_records, refuse_duplicates, write_metrics
 from gym_compose.driver.output import LineFile, OutputPaths
+from gym_compose.driver.progress import OnEvent
 from gym_compose.driver.stored import Repair, stored_lines
 from gym_compose.driver.verifiers import Verifier, Verifiers, verify_body
 from gym_compose.serving.client import HttpClient, PeerError, PeerStatusError, PoolOptions
@@ -38,7 +39,6 @@ from gym_compose.wire.run import RunCounts, RunProgress, RunSummary, RunWarning
 from gym_compose.wire.run_body import FAILURE_CLASS, FAILURE_MESSAGE, FAILURE_TERMINAL, NO_PERSIST
 from gym_compose.wire.settings import Settings
 
-OnEvent = Callable[[RunProgress | RunWarning | RunSummary], None]
 UNSAFE = "unsafe_"
 VERIFIER_ERROR = "verifier_error"
 _KEPT = (AGENT_REF, ENVIRONMENT_SERVER, "task_source", "skills_ref")

@@ -25,7 +25,7 @@ from gym_compose.driver.lock import LockHolder, OutputLock
 from gym_compose.driver.manifest import RunManifest, row_fields, server_fields
 from gym_compose.driver.output import LineFile, OutputPaths, write_document, write_first_line
 from gym_compose.driver.policy import FailurePolicy, RetryPolicy
-from gym_compose.driver.progress import Tally
+from gym_compose.driver.progress import OnEvent, Tally
 from gym_compose.driver.record import Outcome, drained
 from gym_compose.driver.resume import Survey, survey
 from gym_compose.driver.routing import EnvironmentServer, Router
@@ -35,11 +35,9 @@ from gym_compose.serving.client import HttpClient, PoolOptions
 from gym_compose.wire.deadline import Clock
 from gym_compose.wire.errors import GymComposeError
 from gym_compose.wire.names import HEAD_ALIAS, driver_container
-from gym_compose.wire.run import RunProgress, RunRequest, RunSummary, RunWarning
+from gym_compose.wire.run import RunRequest, RunSummary, RunWarning
 from gym_compose.wire.settings import Settings
 
-Event = RunProgress | RunWarning | RunSummary
-OnEvent = Callable[[Event], None]
 OnOutcome = Callable[[Outcome], None]
 # From this many rows on, a run without a bound on what is in flight is told what that means.
 _MANY = 64

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,15 @@ from gym_compose.driver.errors import OutputExistsError, OutputFailedError
 from gym_compose.driver.head import ask_head
 from gym_compose.driver.metrics_request import read_records
 from gym_compose.driver.output import OutputPaths, full_or
+from gym_compose.driver.progress import OnEvent
 from gym_compose.driver.routing import Router
 from gym_compose.serving.client import HttpClient
 from gym_compose.tasks.rows import ENVIRONMENT_SERVER, ROLLOUT_INDEX, TASK_INDEX
 from gym_compose.wire.deadline import Clock
 from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.jobs import AggregateJob
-from gym_compose.wire.run import GroupSummary, RunCounts, RunProgress, RunSummary, RunWarning
+from gym_compose.wire.run import GroupSummary, RunCounts, RunSummary, RunWarning
 from gym_compose.wire.settings import Settings
-
-OnEvent = Callable[[RunProgress | RunWarning | RunSummary], None]
 
 
 async def aggregate_shards(

@@ -123,10 +123,6 @@ class DockerEngine:
         """Drivers of the project, youngest first."""
         return driver.drivers(self.api, project, deadline, running=running)
 
-    def api_version(self, deadline: Deadline) -> tuple[int, int]:
-        """The engine's API version (``start_interval`` needs 1.44)."""
-        return self.api.ping(deadline)
-
     def close(self) -> None:
         """Close the connections. The engine may be used again."""
         self.api.close()

@@ -28,7 +28,7 @@ from gym_compose.engine.plan import plan_actions
 from gym_compose.engine.process import logs, proc, records, stop
 from gym_compose.engine.process.events import code_of, project_events
 from gym_compose.engine.process.records import ProcessRecord
-from gym_compose.engine.process.requirements import RequirementSets, set_key, unsatisfied
+from gym_compose.engine.process.requirements import RequirementSets, set_key
 from gym_compose.engine.process.start import reap, start_service
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.errors import InvalidInputError, PrerequisiteError
@@ -188,11 +188,6 @@ def requirement_lines(image: Image) -> tuple[str, ...]:
     """The lines of a requirement set (the compiler's input ``requirements``); none for any other image."""
     text = dict(image.inputs).get("requirements", "") if image.kind == "requirements" else ""
     return tuple(line for line in text.splitlines() if line.strip())
-
-
-def missing_requirements(deployment: Deployment) -> dict[str, list[str]]:
-    """``{requirement set: lines}`` that ``build`` would have to install."""
-    return {image.name: lines for image in deployment.images if (lines := unsatisfied(requirement_lines(image)))}
 
 
 def _resident() -> dict[int, int]:

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from gym_compose.driver.run import Event, collect
+from gym_compose.driver.progress import Event
+from gym_compose.driver.run import collect
 from gym_compose.wire.run import RunProgress, RunRequest, RunSummary, RunWarning
 from gym_compose.wire.settings import Settings
 
