@@ -22,6 +22,8 @@ _SERVERS = (
     "resources_servers/example_single_tool_call",
     "responses_api_agents/simple_agent",
     "environment_servers/legacy_agent",
+    "environment_servers/single_agent_turn",
+    "environment_servers/single_agent_turn_legacy",
     "responses_api_models/openai_model",
 )
 _SCRIPT = """set -e

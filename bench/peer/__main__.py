@@ -1,8 +1,9 @@
-"""``python -m bench.peer [--resume] [NAME…]``: the shipped servers of NeMo Gym in our images; all of the list, or those named.
+"""``python -m bench.peer [--resume] [NAME…]``: the shipped servers of NeMo Gym in our images; all of the list, or those named; then our
+records beside its own (``beside``, or ``beside/ENVIRONMENT_SERVER``).
 
-Writes docs/peer-servers.md after every server. Exit 1 when one that used to work does not: by the page as it was before. ``--resume`` goes
-on with a run that was interrupted, and compares with the page as it was before that one. ``GYM_COMPOSE_PEER_ROOT`` is an unpacked wheel
-(default: .cache/peer), ``GYM_COMPOSE_SHARED`` holds tools/mock_openai.py (default: ../shared).
+Writes docs/peer-servers.md after every server. Exit 1 when one that used to work does not (by the page as it was before), or when records
+differ. ``--resume`` goes on with a run that was interrupted, and compares with the page as it was before that one.
+``GYM_COMPOSE_PEER_ROOT`` is an unpacked wheel (default: .cache/peer), ``GYM_COMPOSE_SHARED`` holds tools/ and golden/ (default: ../shared).
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from bench.mock import mock
+from bench.peer.beside import COMPARISONS, compare
 from bench.peer.case import Case, read_cases
 from bench.peer.journal import Journal
-from bench.peer.report import Line, lost, read, text
+from bench.peer.report import Line, lost, read, read_compared, text
 from bench.peer.room import Room
 from bench.peer.run import Outcome, environment, run_case
 from gym_compose.project.assets import root
@@ -33,7 +35,8 @@ def main() -> int:
     arguments = parser.parse_args()
     cases = read_cases()
     chosen = [case for case in cases if not arguments.names or {case.name, case.label} & set(arguments.names)]
-    if not chosen:
+    beside = [one for one in COMPARISONS if not arguments.names or {"beside", one.label} & set(arguments.names)]
+    if not chosen and not beside:
         print("no server of the list has such a name", file=sys.stderr)
         return 2
     peer_root = Path(os.environ.get("GYM_COMPOSE_PEER_ROOT", root() / ".cache" / "peer")).resolve()
@@ -42,10 +45,12 @@ def main() -> int:
         print(f"no unpacked nemo-gym wheel at {peer_root}: set GYM_COMPOSE_PEER_ROOT", file=sys.stderr)
         return 2
     page = root() / "docs" / "peer-servers.md"
+    compared = read_compared(page)
     journal = Journal(root() / ".cache" / "peer-run.jsonl", read(page), resume=arguments.resume)
     left = [case for case in chosen if case.label not in journal.done]
     if len(left) < len(chosen):
         print(f"{len(chosen) - len(left)} of {len(chosen)} are done", flush=True)
+    labels = [case.label for case in cases]
     with mock(shared / "tools") as url, ThreadPoolExecutor(max(1, arguments.parallel)) as pool:
         room = Room()
         running = [pool.submit(one, case, peer_root, url, room) for case in left]
@@ -54,16 +59,24 @@ def main() -> int:
                 outcome = future.result()
                 line = Line.of(outcome)
                 journal.add(outcome.label, line)
-                page.write_text(text({**journal.before, **journal.done}, [case.label for case in cases]), encoding="utf-8")
+                page.write_text(text({**journal.before, **journal.done}, labels, compared.values()), encoding="utf-8")
                 said = f"ready {line.ready}, rollout {line.rollout or '-'} {line.reason}"
                 print(f"{number}/{len(chosen)} {outcome.label}: {said}", flush=True)
         except BaseException:  # Ctrl+C: those that run are stopped in order, the others are not begun
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+        for one in beside:
+            found = compare(one, peer_root, shared, url, environment())
+            compared[one.label] = found
+            page.write_text(text({**journal.before, **journal.done}, labels, compared.values()), encoding="utf-8")
+            print(f"{one.label}: {found.rollouts} rollouts, differences: {'; '.join(found.differences) or 'none'}", flush=True)
     worse = lost(journal.before, {case.label: journal.done[case.label] for case in chosen})
     for label in worse:
         print(f"{label} used to work: {journal.done[label].reason or 'no rollout'}", file=sys.stderr)
-    return 1 if worse else 0
+    differ = [one.label for one in beside if compared[one.label].differences]
+    for label in differ:
+        print(f"{label}: records or metrics differ from NeMo Gym's", file=sys.stderr)
+    return 1 if worse or differ else 0
 
 
 def one(case: Case, peer_root: Path, url: str, room: Room) -> Outcome:

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peer.beside import Compared
 from bench.peer.run import Outcome
 
 _HEADING = "| server | ready in | rollout | writable | reason where not |"
+_BESIDE_HEADING = "| records beside NeMo Gym's own | rollouts | differences |"
 _YES, _NO = "yes", "no"
 _NOT_RUN = "not run"
+_NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,17 @@ def read(file: Path) -> dict[str, Line]:
     return found
 
 
-def text(lines: Mapping[str, Line], labels: Iterable[str]) -> str:
+def read_compared(file: Path) -> dict[str, Compared]:
+    """The comparisons of an earlier run by label; empty without the file."""
+    found: dict[str, Compared] = {}
+    for text in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+        if len(cells) == 3 and "/" in cells[0] and cells[1].isdigit():
+            found[cells[0]] = Compared(cells[0], int(cells[1]), () if cells[2] == _NONE else (cells[2],))
+    return found
+
+
+def text(lines: Mapping[str, Line], labels: Iterable[str], compared: Iterable[Compared] = ()) -> str:
     """The page. ``labels`` are all servers of the list; those without a line were not run yet."""
     known = list(labels)
     ready = sum(lines[label].ready != _NO for label in known if label in lines)
@@ -55,6 +68,7 @@ def text(lines: Mapping[str, Line], labels: Iterable[str]) -> str:
             "",
             f"**{ready} of {len(known)} servers ready, {rollouts} rollouts**; {writable} with a writable root.",
             "",
+            *_beside(tuple(compared)),
             _HEADING,
             "|---|---|---|---|---|",
             *(_row(label, lines[label]) for label in known if label in lines),
@@ -76,3 +90,17 @@ def lost(before: Mapping[str, Line], after: Mapping[str, Line]) -> list[str]:
 
 def _row(label: str, line: Line) -> str:
     return f"| {label} | {line.ready} | {line.rollout} | {line.writable} | {line.reason} |"
+
+
+def _beside(compared: tuple[Compared, ...]) -> Iterable[str]:
+    if not compared:
+        return ()
+    return (
+        "The same rows through NeMo Gym alone (its servers, its driver, one container) and through our native servers and driver: records "
+        "with the same keys in the same order and the same values but for ids and times, aggregate metrics equal to 1e-9.",
+        "",
+        _BESIDE_HEADING,
+        "|---|---|---|",
+        *(f"| {one.label} | {one.rollouts} | {'; '.join(one.differences).replace('|', '/') or _NONE} |" for one in compared),
+        "",
+    )

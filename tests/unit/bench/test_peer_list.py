@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.peer.beside import Compared
 from bench.peer.case import EXAMPLE, read_cases
-from bench.peer.report import Line, lost, read, text
+from bench.peer.report import Line, lost, read, read_compared, text
 from bench.peer.run import Outcome
 
 URL = "http://127.0.0.1:9/v1"
@@ -63,3 +64,12 @@ def test_the_page_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_what_used_to_work(before: Line, after: Line, is_lost: bool) -> None:
     assert lost({"a": before}, {"a": after, "new": after}) == (["a"] if is_lost else [])
+
+
+def test_comparisons_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    equal, differs = Compared("beside/one", 8), Compared("beside/two", 8, ("record 0-0.reward: 0.0 where NeMo Gym has 1.0",))
+    page = tmp_path / "page.md"
+    page.write_text(text({}, ["a/one"], [equal, differs]))
+    assert read_compared(page) == {"beside/one": equal, "beside/two": differs}
+    assert read(page) == {}
+    assert read_compared(tmp_path / "none") == {}
