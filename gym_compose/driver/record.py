@@ -102,7 +102,7 @@ def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implemen
 
     ``strict``: failures are told as NeMo Gym tells them, without kind, and without the text of what is no JSON.
     """
-    if reply.status >= 400:
+    if not 200 <= reply.status < 300:  # a redirect is no rollout either: nobody follows a POST elsewhere
         name = AGENT_REQUEST_FAILED if reply.status in _DID_NOT_RUN else AGENT_RUN_ERROR
         kind = "ClientResponseError" if strict else "PeerStatusError"
         message = f"{reply.method} {reply.url} answered {reply.status}"

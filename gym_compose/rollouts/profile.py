@@ -257,14 +257,26 @@ def _write(
     try:
         with part.open("wb") as out:
             for entry in groups:
-                out.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+                out.write(_line(entry))
         part.replace(files["reward_profiling"])
         files["agent_metrics"].write_bytes(orjson.dumps(agents))
         files["repeat_level_metrics"].write_bytes(orjson.dumps(repeats))
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise PrerequisiteError(f"the profile cannot be written: {error.strerror}", where=str(rollouts.parent)) from None
+    finally:
+        part.unlink(missing_ok=True)
     return files
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    """Raises RolloutsDifferError for a group that holds an input row which JSON cannot be written of: it is read to 1,024 levels here and
+    written to 254."""
+    try:
+        return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        raise RolloutsDifferError(
+            f"the input row of task {entry[TASK_INDEX]} is nested too deep for a profile", hint="Take its rollouts out."
+        ) from None
 
 
 def _run_of(row: Mapping[str, Any]) -> tuple[str | None, str | None]:

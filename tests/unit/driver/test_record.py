@@ -90,6 +90,12 @@ def test_an_episode_answer_without_result_and_failure_is_stored_as_it_is() -> No
     assert "_ng_task_id" not in outcome.record
 
 
+@pytest.mark.parametrize("status", [301, 307])
+def test_a_redirect_is_no_rollout_whatever_its_body_says(status: int) -> None:
+    outcome = outcome_of_reply(MAT, reply({"reward": 1.0}, status), "e", "i")
+    assert (outcome.kind, outcome.record["_ng_failure_http_status"]) == ("failed", status)
+
+
 def test_a_call_without_an_answer_names_the_kind() -> None:
     outcome = outcome_of_error(MAT, PeerTimeout("late", method="POST", url="u"), "e", "i")
     assert outcome.kind == "failed"

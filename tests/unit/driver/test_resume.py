@@ -191,7 +191,7 @@ class TestWhatIsThere:
         summary = await stubs.run(GOLDEN / "rows.jsonl", resume_from_cache=True)
         assert_whole(stubs, summary, len(rows))
         assert len(server.seen) == len(rows) - len(done) // 2
-        assert any("NeMo Gym made it" in text for text in stubs.warnings)
+        assert any("no readable journal (NeMo Gym made it" in text for text in stubs.warnings)
         assert "torn (40 bytes)" in notes(stubs)
         again = await stubs.run(GOLDEN / "rows.jsonl", resume_from_cache=True, run_id="run2")
         assert_whole(stubs, again, len(rows))

@@ -135,3 +135,12 @@ def test_no_rollouts_give_empty_files(write_run: WriteRun, tmp_path: Path) -> No
     assert read(path, "_reward_profiling.jsonl") == []
     assert read(path, "_agent_metrics.json") == []
     assert read(path, "_repeat_level_metrics.json") == []
+
+
+def test_an_input_row_that_json_cannot_be_written_of_is_an_error_that_names_its_task(write_run: WriteRun, tmp_path: Path) -> None:
+    path = write_run([record(0, 0, 1.0)], inputs=[row(0, 0)])
+    deep = b'{"deep":' + b"[" * 300 + b"]" * 300 + b"," + orjson.dumps(row(0, 0))[1:] + b"\n"
+    (tmp_path / "run_materialized_inputs.jsonl").write_bytes(deep)
+    with pytest.raises(RolloutsDifferError, match="the input row of task 0 is nested too deep"):
+        profile(tmp_path / "run_materialized_inputs.jsonl", path)
+    assert not list(tmp_path.glob("*.part"))
