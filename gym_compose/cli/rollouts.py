@@ -14,7 +14,8 @@ from gym_compose.cli.translate import Invocation
 if TYPE_CHECKING:
     from gym_compose.wire.run import RunSummary
 
-_SIDECARS = ("_failures", "_materialized_inputs")
+_SIDECARS = ("_failures", "_materialized_inputs", "_journal", "_reward_profiling")
+"""Endings of what stands beside a rollouts file; the last two are ours and the profile's (contract-data 4.6 names the first two)."""
 _REVERIFY = (
     "num_samples_in_parallel",
     "limit",

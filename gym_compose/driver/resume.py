@@ -294,7 +294,7 @@ class _Reading:
         first = journal.manifest
         if first is None:
             self.warnings.append(
-                f"{self.paths.rollouts.name} has no readable journal (NeMo Gym made it, or the journal was cut): whether its input or config "
+                f"{self.paths.rollouts.name} has no readable journal (NeMo Gym made it, or it was cut): whether its input or config "
                 "changed since is not known"
             )
             rows = row_fields(self.request, self.router.routes)

@@ -106,6 +106,42 @@ def test_up_collect_and_down_one_after_the_other(cli: Any, engine: str, rows: An
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_stored_rollouts_are_verified_again_and_shards_are_joined_by_running_servers(cli: Any, engine: str) -> None:
+    config = cli.small_config()
+    example = ROOT / "servers" / "resources_servers" / "example_single_tool_call" / "data" / "example.jsonl"
+    up = cli("compose", "up", "-d", "--config", config, "--engine", engine)
+    assert up.code == 0, up.text
+    try:
+        for shard in ("a", "b"):
+            rows = cli.cwd / f"rows-{shard}.jsonl"
+            row = json.loads(example.read_text().splitlines()[0])
+            rows.write_text(json.dumps({**row, "_ng_task_index": ord(shard)}) + "\n")
+            collected = cli(
+                "eval", "run", "--no-serve", "-i", str(rows), "-o", f"out/{shard}.jsonl", "--agent", "agent", "--num-repeats", "2"
+            )
+            assert collected.code == 0, collected.text
+        joined = cli("eval", "aggregate", "-i", "out/*.jsonl", "-o", "joined/all.jsonl")
+        assert joined.code == 0, joined.text
+        keys = [(record["_ng_task_index"], record["_ng_rollout_index"]) for record in records(cli.cwd / "joined" / "all.jsonl")]
+        assert keys == [(97, 0), (97, 1), (98, 0), (98, 1)]
+        metrics = json.loads((cli.cwd / "joined" / "all_aggregate_metrics.json").read_text())
+        assert [entry["agent_metrics"]["num_repeats"] for entry in metrics] == [2]
+        of = ["--inputs", "out/a_materialized_inputs.jsonl", "--rollouts", "out/a.jsonl"]
+        refused = cli("eval", "reverify", "--no-serve", *of, "-o", "again/a.jsonl")
+        assert refused.code == 1, refused.text
+        assert "not stateless: tool" in refused.text
+        again = cli("eval", "reverify", "--no-serve", *of, "-o", "again/a.jsonl", "--force")
+        assert again.code == 0, again.text
+        assert [record["reward"] for record in records(cli.cwd / "again" / "unsafe_a.jsonl")] == [
+            record["reward"] for record in records(cli.cwd / "out" / "a.jsonl")
+        ]
+    finally:
+        down = cli("compose", "down")
+    assert down.code == 0, down.text
+    assert cli.leftovers() == "nothing is left"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_foreground_form_ends_with_the_fields_last_line(cli: Any, engine: str) -> None:
     import signal
 

@@ -96,7 +96,15 @@ def test_values_of_the_wrong_type_are_usage_errors_before_anything_starts(gym: G
 
 
 def test_patterns_find_each_shard_once_and_no_sidecar(tmp_path: Path) -> None:
-    for name in ("b.jsonl", "a.jsonl", "a_failures.jsonl", "a_materialized_inputs.jsonl", "c.txt"):
+    for name in (
+        "b.jsonl",
+        "a.jsonl",
+        "a_failures.jsonl",
+        "a_materialized_inputs.jsonl",
+        "a_journal.jsonl",
+        "a_reward_profiling.jsonl",
+        "c.txt",
+    ):
         (tmp_path / name).write_text("")
     (tmp_path / "d.jsonl").mkdir()
     assert [path.name for path in expand("b.jsonl, *.jsonl,", tmp_path)] == ["b.jsonl", "a.jsonl"]
