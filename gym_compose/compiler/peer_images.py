@@ -69,13 +69,16 @@ class PeerRuntime:
     def _requirements(self, needs: PeerLines, source: ServerSource, parent: Image) -> Image:
         dockerfile, scripts = asset(self.options.assets, "images/requirements/Dockerfile"), installer(self.options.assets)
         local, local_lines = self._local(needs, source)
+        project = _computed(needs, source)
         itself = self._itself(needs.extras)
         lines = (*itself, *needs.lines, *local_lines)
+        overrides = (*needs.overrides, *(self._only_itself() if project else ()))
         asked = (
             ("python", self.tree.python),
             ("requirements", "\n".join(lines)),
-            ("overrides", "\n".join(needs.overrides)),
+            ("overrides", "\n".join(overrides)),
             *file_inputs(local),
+            *file_inputs(project),
             *((("extras", ",".join(needs.extras)), *file_inputs(_project_file(self.tree))) if self.tree.form == "checkout" else ()),
         )
         inputs = (
@@ -88,8 +91,10 @@ class PeerRuntime:
         context = (
             *scripts,
             *local,
+            *project,
             given("requirements.txt", text_lines(lines)),
-            given("overrides.txt", text_lines(needs.overrides)),
+            given("overrides.txt", text_lines(overrides)),
+            given("projects.txt", text_lines((f"{_LOCAL}/{needs.computed}/pyproject.toml",) if project else ())),
             given("extras.txt", text_lines(needs.extras)),
             *_project_file(self.tree),
         )
@@ -138,6 +143,13 @@ class PeerRuntime:
         wanted = f"[{','.join(extras)}]" if extras else ""
         return (f"nemo-gym{wanted}=={self.tree.version}",)
 
+    def _only_itself(self) -> tuple[str, ...]:
+        """Overrides that keep the ``nemo-gym[dev]`` of computed dependencies from bringing in what the runtime is made without: its extras,
+        or, beside a checkout, a NeMo Gym of the index."""
+        if self.tree.form == "checkout":
+            return ('nemo-gym; python_version < "3"',)
+        return (f"nemo-gym=={self.tree.version}",)
+
     def _local(self, needs: PeerLines, source: ServerSource) -> tuple[tuple[ContextFile, ...], tuple[str, ...]]:
         """Files and requirement lines of packages in the server's own directory."""
         files: list[ContextFile] = []
@@ -153,6 +165,18 @@ class PeerRuntime:
             )
             lines.append(f"{_LOCAL}/{within}{extras}")
         return tuple(files), tuple(lines)
+
+
+def _computed(needs: PeerLines, source: ServerSource) -> tuple[ContextFile, ...]:
+    """The files that a build backend computes a server's dependencies from."""
+    if not needs.computed:
+        return ()
+    within = f"local/{needs.computed}"
+    return tuple(
+        ContextFile(f"{within}/{file.path}", file.sha256, join(source.directory, file.path))
+        for file in source.files
+        if file.path in source.computed
+    )
 
 
 def _packages(tree: NemoGymTree, base: Image, build: Image, options: CompileOptions, lock: str) -> Image:
@@ -174,6 +198,7 @@ def _packages(tree: NemoGymTree, base: Image, build: Image, options: CompileOpti
         given("requirements.txt", text_lines(lines)),
         given("packages.txt", lock),
         given("overrides.txt", ""),
+        given("projects.txt", ""),
         given("extras.txt", ""),
         *project,
     )

@@ -37,9 +37,11 @@ class PeerLines:
     overrides: tuple[str, ...] = ()
     local: tuple[tuple[str, str], ...] = ()
     """(directory within the server's, extras) of packages that lie in the server's own directory."""
+    computed: str = ""
+    """``TYPE/NAME`` of a server whose build backend computes its dependencies: it shares its layer with no other."""
 
     def __bool__(self) -> bool:
-        return bool(self.lines or self.extras or self.local)
+        return bool(self.lines or self.extras or self.local or self.computed)
 
 
 def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], python: str) -> tuple[PeerLines, tuple[str, ...]]:
@@ -77,7 +79,11 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
                 notes.append(f"{line} contradicts the runtime's {requirement.name} {has}: both are resolved together in one environment")
         lines.add(line)
     extras = tuple(extra for extra in source.extras if extra not in IN_RUNTIME)
-    return PeerLines(tuple(sorted(lines)), extras, tuple(sorted(source.overrides)), tuple(sorted(local))), tuple(notes)
+    computed = ""
+    if source.computed:
+        computed = f"{source.server_type}/{source.implementation}"
+        notes.append(f"its dependencies are computed in the build, by {', '.join(source.computed)}")
+    return PeerLines(tuple(sorted(lines)), extras, tuple(sorted(source.overrides)), tuple(sorted(local)), computed), tuple(notes)
 
 
 def parse_lock(text: str) -> dict[str, str]:

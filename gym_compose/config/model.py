@@ -127,7 +127,9 @@ class ServerSource:
     overrides: tuple[str, ...] = ()
     """Lines of ``overrides.txt``: what the resolver takes whatever else asks for it."""
     unindexed: tuple[tuple[str, str], ...] = ()
-    """(package, why) of a ``pyproject.toml``'s dependencies that come from elsewhere than an index, or are computed by code."""
+    """(package, why) of a ``pyproject.toml``'s dependencies that come from elsewhere than an index."""
+    computed: tuple[str, ...] = ()
+    """Files that a build backend computes the dependencies from, where ``pyproject.toml`` leaves them to it; else empty."""
     places: tuple[tuple[str, str], ...] = ()
     """(requirement line, ``file:line``) as the files have them, for messages."""
     build_arguments: tuple[str, ...] = ()

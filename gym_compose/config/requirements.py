@@ -95,13 +95,10 @@ def override_lines(directory: Path) -> tuple[str, ...]:
 
 
 def unindexed_dependencies(file: Path) -> tuple[tuple[str, str], ...]:
-    """(package, why) of a ``pyproject.toml``'s dependencies that an index does not give: ``[tool.uv.sources]`` names another place, or the
-    list is computed by code. Taken from the index all the same they would be a stranger's package of that name (contract-servers 7.1)."""
-    document = _project(file)
-    project = document.get("project")
-    dynamic = project.get("dynamic", []) if isinstance(project, dict) else []
-    found = [("dependencies", "they are computed by setup.py")] if isinstance(dynamic, list) and "dependencies" in dynamic else []
-    tool = document.get("tool")
+    """(package, why) of a ``pyproject.toml``'s dependencies that an index does not give: ``[tool.uv.sources]`` names another place. Taken
+    from the index all the same they would be a stranger's package of that name (contract-servers 7.1)."""
+    found = []
+    tool = _project(file).get("tool")
     uv = tool.get("uv") if isinstance(tool, dict) else None
     sources = uv.get("sources") if isinstance(uv, dict) else None
     for name, source in (sources if isinstance(sources, dict) else {}).items():
@@ -113,6 +110,19 @@ def unindexed_dependencies(file: Path) -> tuple[tuple[str, str], ...]:
         if place is not None:
             found.append((name, f"[tool.uv.sources] takes it from {place}"))
     return tuple(found)
+
+
+def computes_dependencies(file: Path) -> bool:
+    """Whether a ``pyproject.toml`` leaves its dependencies to its build backend (``dynamic``: a setup.py, mostly)."""
+    project = _project(file).get("project")
+    dynamic = project.get("dynamic", []) if isinstance(project, dict) else []
+    return isinstance(dynamic, list) and "dependencies" in dynamic
+
+
+def is_project_file(path: str) -> bool:
+    """Whether a file of a server directory may be read by a build backend that computes its dependencies: what stands beside
+    pyproject.toml and is no code of the server."""
+    return "/" not in path and (path == "setup.py" or not path.endswith(".py"))
 
 
 def _normal(name: str) -> str:

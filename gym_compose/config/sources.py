@@ -22,6 +22,9 @@ from gym_compose.config.entrypoint import Entrypoint, EntrypointError
 from gym_compose.config.model import ClassFlags, GymConfig, Origin, Runtime, ServerManifest, ServerSource, SourceFile
 from gym_compose.config.nemo_gym import is_wheel_root
 from gym_compose.config.requirements import (
+    RequirementsError,
+    computes_dependencies,
+    is_project_file,
     override_lines,
     requirement_file,
     requirement_lines,
@@ -121,6 +124,9 @@ class _Tree:
         root, directory = hits[0]
         runtime, lines, extras, flags = self._runtime(directory)
         file = requirement_file(directory) if runtime == "nemo-gym" else None
+        project = file if file is not None and file.name == "pyproject.toml" else None
+        files = tuple(source_files(directory))
+        computes = project is not None and computes_dependencies(project)
         return ServerSource(
             server_type=self.server_type,  # type: ignore[arg-type]  # the config's recogniser lets the four types through only
             implementation=self.implementation,
@@ -128,14 +134,15 @@ class _Tree:
             origin=root.origin,
             runtime=runtime,
             requirement_lines=lines,
-            files=tuple(source_files(directory)),
+            files=files,
             flags=next(iter(flags.values()), ClassFlags()),
             manifest=read_manifest(directory),
             shadowed=tuple(str(other) for _, other in hits[1:]),
             entrypoint_flags=tuple(flags.items()),
             extras=extras,
             overrides=override_lines(directory) if runtime == "nemo-gym" else (),
-            unindexed=unindexed_dependencies(file) if file is not None and file.name == "pyproject.toml" else (),
+            unindexed=unindexed_dependencies(project) if project is not None else (),
+            computed=tuple(item.path for item in files if computes and is_project_file(item.path)),
             places=_places(directory) if runtime != "dockerfile" else (),
             build_arguments=declared_arguments(directory / DOCKERFILE) if runtime == "dockerfile" else (),
         )
@@ -188,6 +195,10 @@ class _Tree:
             native = any(entrypoint.imports("gym_compose") for entrypoint in parsed.values())
             named = "gym-compose" if native else "nemo-gym"
         runtime: Runtime = "native" if named == "gym-compose" else "nemo-gym"
+        if runtime == "native" and file is not None and file.name == "pyproject.toml" and computes_dependencies(file):
+            raise RequirementsError(
+                "its dependencies are computed by its build backend.", where=str(file), hint="List them under project.dependencies."
+            )
         return runtime, lines, runtime_extras(written), {name: entrypoint.flags for name, entrypoint in parsed.items()}
 
     def _entrypoint(self, directory: Path, name: str) -> Entrypoint:

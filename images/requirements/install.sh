@@ -5,6 +5,7 @@
 #   requirements.txt   lines to install; packages.txt (packages only): their versions, settled beforehand
 #   lock.txt           what an earlier build chose for them, or empty: then it is resolved now and printed for the builder to keep
 #   overrides.txt      the resolver's overrides, or empty; local/: packages from a server's own directory
+#   projects.txt       pyproject.toml files in local/ whose dependencies their build backends compute, or empty
 #   pyproject.toml     of a NeMo Gym checkout, whose dependencies are resolved with the lines; extras.txt: its extras
 #
 # NEMO_GYM_PYTHON, for NeMo Gym only, is the lowest Python that its wheel asks for. Debian's may be of the same minor version and a lower
@@ -49,6 +50,11 @@ else
   if [ -s pyproject.toml ]; then
     set -- "$@" -r pyproject.toml
     while read -r extra; do set -- "$@" --extra "$extra"; done < extras.txt
+  fi
+  if [ -s projects.txt ]; then
+    # Where [tool.uv.sources] would take a package from is not here; one that matters was refused before (NeMo Gym itself is).
+    set -- "$@" --no-sources
+    while read -r project; do set -- "$@" -r "$project"; done < projects.txt
   fi
   shift
   install "$@" --constraint /tmp/pins --override /tmp/overrides

@@ -12,6 +12,7 @@ from gym_compose.compiler.errors import SourceError
 from gym_compose.compiler.peer_lines import PeerLines, parse_lock, peer_lines
 from gym_compose.config.model import ClassFlags, ServerManifest, ServerSource
 from gym_compose.config.requirements import (
+    computes_dependencies,
     override_lines,
     requirement_file,
     requirement_lines,
@@ -42,6 +43,7 @@ def source_of(kind: str, directory: Path) -> ServerSource:
         extras=runtime_extras(written),
         overrides=override_lines(directory),
         unindexed=unindexed_dependencies(file) if file.name == "pyproject.toml" else (),
+        computed=("pyproject.toml", "setup.py") if file.name == "pyproject.toml" and computes_dependencies(file) else (),
         places=requirement_places(file),
     )
 
@@ -79,16 +81,19 @@ def test_the_plain_packages_serve_104_and_with_sandbox_126(needed: tuple[Counter
     assert (plain, plain + sandbox) == (104, 126)
 
 
-def test_75_effective_sets_become_images_and_four_directories_are_refused(needed: tuple[Counter[PeerLines], dict[str, str]]) -> None:
+def test_77_effective_sets_become_images_and_two_directories_are_refused(needed: tuple[Counter[PeerLines], dict[str, str]]) -> None:
     """78 in the contract, which counts the directories that are refused here too."""
     sets, refused = needed
-    assert (len(sets), sum(sets.values())) == (75, 211)
-    assert sorted(refused) == ["code_fim", "genrm_model", "local_vllm_model", "verifiers_agent"]
+    assert (len(sets), sum(sets.values())) == (77, 213)
+    assert sorted(refused) == ["code_fim", "verifiers_agent"]
+    assert sorted(needs.computed for needs in sets if needs.computed) == [
+        "responses_api_models/genrm_model",
+        "responses_api_models/local_vllm_model",
+    ]
 
 
 def test_what_is_refused_says_why(needed: tuple[Counter[PeerLines], dict[str, str]]) -> None:
     _, refused = needed
     assert "human-eval-infilling, and [tool.uv.sources] takes it from git" in refused["code_fim"]
     assert "may be a stranger's" in refused["code_fim"]
-    assert "they are computed by setup.py" in refused["local_vllm_model"]
     assert "requirements.txt:3 is an option" in refused["verifiers_agent"]

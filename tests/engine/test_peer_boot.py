@@ -46,6 +46,7 @@ if __name__ == "__main__":
 SEVERAL_SERVER = """
 import os
 import subprocess
+from importlib.metadata import version
 from nemo_gym.base_resources_server import BaseResourcesServerConfig, BaseVerifyRequest, BaseVerifyResponse, SimpleResourcesServer
 from nemo_gym.global_config import get_global_config_dict
 from nemo_gym.server_utils import is_nemo_gym_fastapi_entrypoint
@@ -70,6 +71,7 @@ class Several(SimpleResourcesServer):
             "large": len(self.config.large),
             "api_key": self.config.api_key,
             "key": get_global_config_dict().get("policy_api_key"),
+            "computed": version("sortedcontainers"),
             "child": subprocess.run(["/bin/true"]).returncode,
         }
 
@@ -82,6 +84,20 @@ if __name__ == "__main__":
 elif is_nemo_gym_fastapi_entrypoint(__file__):
     app = Several.run_webserver()
 """
+COMPUTED = {
+    "pyproject.toml": """[project]
+name = "several"
+version = "1"
+dynamic = ["dependencies"]
+[build-system]
+requires = ["setuptools>=61"]
+build-backend = "setuptools.build_meta"
+[tool.uv.sources]
+nemo-gym = { path = "../..", editable = true }
+""",
+    "setup.py": "import setuptools\nsetuptools.setup(install_requires=['nemo-gym[dev]', 'sortedcontainers==' + '2.4.0'], py_modules=[])\n",
+}
+"""Dependencies as NeMo Gym's own vLLM servers have them: nobody knows them without running setup.py."""
 NEEDS_KEY = "from nemo_gym.global_config import get_global_config_dict\nKEY = get_global_config_dict()['policy_api_key']\n"
 BROKEN = "import module_that_is_nowhere\n"
 ROW = {"responses_create_params": {"input": [{"role": "user", "content": "hello"}]}}
@@ -96,7 +112,7 @@ def write(tree: Path, servers: dict[str, dict[str, str]], **top: Any) -> str:
     for name, files in servers.items():
         directory = tree / "resources_servers" / name
         directory.mkdir(parents=True)
-        for file, text in {"requirements.txt": "nemo-gym\n", **files}.items():
+        for file, text in (files if "pyproject.toml" in files else {"requirements.txt": "nemo-gym\n", **files}).items():
             (directory / file).write_text(text)
         config[name] = {"resources_servers": {name: {"entrypoint": "app.py", "domain": "other", **blocks.get(name, {})}}}
         agent = {"resources_server": {"type": "resources_servers", "name": name}, "entrypoint": "app.py"}
@@ -135,12 +151,11 @@ def test_a_task_runs_in_the_ray_service_of_a_server_that_asks_for_it(tmp_path: P
     assert not gym.leftovers()
 
 
-def test_two_workers_with_a_config_that_no_environment_holds_and_a_key_that_was_granted(tmp_path: Path) -> None:
+def test_two_workers_with_computed_dependencies_a_config_that_no_environment_holds_and_a_key_that_was_granted(tmp_path: Path) -> None:
     block = {"num_workers": 2, "large": "\N{SNOWMAN}" * SNOWMEN, "api_key": "marker-own-key-7"}
     grant = {"servers": {"several": {"secrets": ["policy_api_key"]}}}
-    config = write(
-        tmp_path, {"several": {"app.py": SEVERAL_SERVER}}, blocks={"several": block}, compose=grant, policy_api_key="marker-policy-key-3"
-    )
+    files = {"app.py": SEVERAL_SERVER, **COMPUTED}
+    config = write(tmp_path, {"several": files}, blocks={"several": block}, compose=grant, policy_api_key="marker-policy-key-3")
     with GymDeployment(config, engine="docker", cwd=tmp_path) as gym:
         seen: dict[int, dict[str, Any]] = {}
         for _ in range(200):
@@ -149,7 +164,7 @@ def test_two_workers_with_a_config_that_no_environment_holds_and_a_key_that_was_
             if len(seen) == 2:
                 break
         assert len(seen) == 2, "one worker answered 200 times"
-        expected = {"large": SNOWMEN, "api_key": "marker-own-key-7", "key": "marker-policy-key-3", "child": 0}
+        expected = {"large": SNOWMEN, "api_key": "marker-own-key-7", "key": "marker-policy-key-3", "computed": "2.4.0", "child": 0}
         assert list(seen.values()) == [expected, expected]
         assert "it was not given" not in gym.logs("several")
         assert gym.stop().killed == ()

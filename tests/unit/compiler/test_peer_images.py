@@ -135,6 +135,23 @@ class TestTrees:
         with pytest.raises(SourceError, match="no directory tools"):
             compiled({**PEER, "math": {"requirement_lines": ("./tools",), "files": files}})
 
+    @pytest.mark.parametrize(
+        ("tree", "override"), [(WHEEL, "nemo-gym==0.7.0\n"), (CHECKOUT, 'nemo-gym; python_version < "3"\n')], ids=["wheel", "checkout"]
+    )
+    def test_computed_dependencies_are_computed_in_the_build(self, compiled: Any, tree: NemoGymTree, override: str) -> None:
+        files = tuple(SourceFile(name, "1" * 64, 1) for name in ("app.py", "pyproject.toml", "setup.py"))
+        server = {"files": files, "computed": ("pyproject.toml", "setup.py")}
+        deployment = compiled({**PEER, "extras": (), "math": server}, tree=tree)
+        (layer,) = images(deployment, "peer-requirements")
+        assert text_of(layer, "projects.txt") == "/tmp/local/resources_servers/math/pyproject.toml\n"
+        assert text_of(layer, "overrides.txt") == override
+        prefix = "local/resources_servers/math"
+        assert [file.path for file in layer.context if file.path.startswith(prefix)] == [f"{prefix}/pyproject.toml", f"{prefix}/setup.py"]
+        assert any(name == "math" and "computed in the build, by pyproject.toml, setup.py" in note for name, note in deployment.notes)
+        edited = (SourceFile("app.py", "2" * 64, 1), *files[1:])
+        again = compiled({**PEER, "extras": (), "math": {**server, "files": edited}}, tree=tree)
+        assert images(again, "peer-requirements")[0].key == layer.key
+
     def test_the_version_may_come_from_the_config(self, compiled: Any) -> None:
         deployment = compiled(PEER, tree=None, compose={"nemo_gym": {"version": "0.7.0"}})
         assert images(deployment, "peer-packages")[0].key == images(compiled(PEER), "peer-packages")[0].key

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from gym_compose.config.nemo_gym import NemoGymTreeError, find_nemo_gym, is_checkout, is_wheel_root, lowest_python
-from gym_compose.config.requirements import override_lines, runtime_extras, unindexed_dependencies
+from gym_compose.config.requirements import (
+    computes_dependencies,
+    is_project_file,
+    override_lines,
+    runtime_extras,
+    unindexed_dependencies,
+)
 from gym_compose.config.sources import SearchRoot, find_sources, search_roots
 
 METADATA = "Metadata-Version: 2.4\nName: nemo-gym\nVersion: 0.7.0\nRequires-Python: >=3.13.14\n\nText: not a header\n"
@@ -161,9 +167,25 @@ class TestRequirements:
                 (("fim", "[tool.uv.sources] takes it from git https://x.example/fim"),),
             ),
             ('[tool.uv.sources]\nt = [{ index = "cpu", marker = "x" }]\n', (("t", "[tool.uv.sources] takes it from index cpu"),)),
-            ('[project]\ndynamic = ["dependencies"]\n', (("dependencies", "they are computed by setup.py"),)),
         ],
     )
     def test_what_no_index_gives(self, tmp_path: Path, text: str, found: tuple[tuple[str, str], ...]) -> None:
         (tmp_path / "pyproject.toml").write_text(text)
         assert unindexed_dependencies(tmp_path / "pyproject.toml") == found
+
+    @pytest.mark.parametrize(
+        ("text", "computes"),
+        [
+            ('[project]\ndynamic = ["dependencies"]\n', True),
+            ('[project]\ndynamic = ["version"]\ndependencies = ["a"]\n', False),
+            ("[tool.x]\n", False),
+        ],
+    )
+    def test_dependencies_that_a_build_backend_computes(self, tmp_path: Path, text: str, computes: bool) -> None:
+        (tmp_path / "pyproject.toml").write_text(text)
+        assert computes_dependencies(tmp_path / "pyproject.toml") is computes
+        assert [path for path in ("setup.py", "app.py", "VERSION", "prompts/a.txt", "setup.cfg") if is_project_file(path)] == [
+            "setup.py",
+            "VERSION",
+            "setup.cfg",
+        ]
