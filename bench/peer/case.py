@@ -4,7 +4,8 @@ The list is the servers that were seen to start offline, unmodified, outside of 
 ``instance``; ``values`` (config keys without which it does not parse: given a dummy, or ``KEY=VALUE``); ``files`` (``KEY=CONTENT``:
 likewise, the path of a mounted file with this content); ``environment`` (variables, likewise); ``define`` (``model NAME`` or
 ``resources NAME IMPLEMENTATION``: instances that the config refers to and does not have); ``rows`` (whose data/example.jsonl gives the
-task, empty for none); ``rollout`` (whether one was seen to complete); ``writable`` (instances that write into their own file system).
+task, empty for none); ``rollout`` (whether one was seen to complete); ``writable`` (instances that write into their own file system);
+``without`` (servers of its config that take gigabytes and a GPU: it is started by itself).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Case:
     rows: str
     rollout: bool
     writable: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -93,6 +95,7 @@ def read_cases(file: Path = SERVERS) -> tuple[Case, ...]:
                 rows=row["rows"],
                 rollout=row["rollout"] == "yes",
                 writable=_list(row["writable"]),
+                without=_list(row["without"]),
             )
             for row in csv.DictReader(stream)
         )

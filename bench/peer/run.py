@@ -63,6 +63,9 @@ def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) 
         try:
             gym = _loaded(case, Path(directory), peer_root, url, values)
             config = gym.project.config  # a start that fails takes the project away
+            if case.without:
+                alone = _alone(config, case, Path(directory), peer_root, values)
+                return _started_alone(alone, replace(outcome, reason=f"{', '.join(case.without)} asks for a GPU"))
             outcome = replace(outcome, images=tuple(image.name for image in gym.project.deployment.images))
             gym.project.build(_unbounded(gym), lambda _: None)
             started = time.monotonic()
