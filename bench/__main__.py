@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import aggregation, command_line, config, data_plane, driver_rows, peer_runtime, quickstart, scripted
+from bench import aggregation, collation, command_line, config, data_plane, driver_rows, episodes, peer_runtime, quickstart, scripted
 from bench.figure import Figure, print_table
 from bench.gym import Gym
 from gym_compose.project.assets import root
@@ -23,8 +23,15 @@ def main() -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
         gym = Gym(Path(directory))
-        sources = [command_line.figures(gym), config.figures(gym), scripted.figures(gym, root()), aggregation.figures()]
+        sources = [
+            command_line.figures(gym),
+            config.figures(gym),
+            scripted.figures(gym, root()),
+            aggregation.figures(),
+            collation.figures(),
+        ]
         sources.append(driver_rows.figures(Path(directory) / "driver"))
+        sources.append(episodes.figures(Path(directory) / "episodes"))
         if not arguments.no_docker:
             servers = quickstart.copy_servers(root() / "servers", Path(directory) / "trees")
             sources.append(quickstart.figures(gym, servers))

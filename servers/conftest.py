@@ -38,7 +38,13 @@ def _load(directory: str) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        # A running app.py has its own directory first, and task_data.py is a name that every directory may use.
+        sys.path.insert(0, str(SERVERS / directory))
+        sys.modules.pop("task_data", None)
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(SERVERS / directory))
     return sys.modules[name]
 
 

@@ -74,6 +74,7 @@ MODEL_URL = Value("model-url", "base URL of the model endpoint", key="policy_bas
 MODEL_API_KEY = Value("model-api-key", "API key of the endpoint (better: policy_api_key in env.yaml)", key="policy_api_key")
 JSON = Json("json", "print JSON")
 NAME = Positional("name", "show one component", metavar="NAME", key="component_name", verbatim=True)
+LISTED = Positional("name", "show one benchmark", metavar="NAME", key="component_name")
 WORKLOAD = Positional("onboarding_name", "workload with a manifest", metavar="NAME", key="onboarding_name", quoted=True)
 KIND = Value("kind", "environment or benchmark", key="catalog_kind", choices=("environment", "benchmark"))
 SERVER = Special("resources-server", "name of a resources server", metavar="NAME", tokens=entrypoint_tokens)

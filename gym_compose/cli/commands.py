@@ -20,6 +20,7 @@ from gym_compose.cli.command import (
     INPUT,
     JSON,
     KIND,
+    LISTED,
     MODEL,
     MODEL_API_KEY,
     MODEL_TYPE,
@@ -41,6 +42,8 @@ from gym_compose.cli.command import (
 )
 from gym_compose.cli.flags import Flag, Json, Local, Positional, Switch, Value
 from gym_compose.cli.handed import HANDED
+from gym_compose.cli.init import INIT
+from gym_compose.cli.on_datasets import ON_DATASETS
 from gym_compose.cli.on_rollouts import ON_ROLLOUTS
 
 
@@ -206,6 +209,7 @@ _NATIVE: dict[str, Command] = {
             "gym env validate --manifest manifest.yaml --sync",
         ),
     ),
+    "env init": INIT,
     "env prefetch": Command(
         "make the images of a config before they are needed",
         Native("env:prefetch", "images instead of virtual environments"),
@@ -274,6 +278,18 @@ _NATIVE: dict[str, Command] = {
             "gym eval run --no-serve -i tasks.jsonl -o results/rollouts.jsonl --resume",
         ),
     ),
+    "eval list": Command(
+        "list benchmarks, or the datasets of a config, and who runs them",
+        Native("eval_list:run"),
+        "list_benchmarks",
+        (LISTED, JSON, *SELECTORS),
+        parses=True,
+        examples=(
+            "gym eval list --json",
+            "gym eval list aime24",
+            f"gym eval list {_QUICKSTART}",
+        ),
+    ),
     "eval attach": Command(
         "follow a run whose command has gone",
         Native("eval:attach"),
@@ -326,4 +342,4 @@ _NATIVE: dict[str, Command] = {
     ),
 }
 
-COMMANDS: dict[str, Command] = {**_NATIVE, **ON_ROLLOUTS, **HANDED}
+COMMANDS: dict[str, Command] = {**_NATIVE, **ON_ROLLOUTS, **ON_DATASETS, **HANDED}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gym_compose.wire.run import RunSummary
 
 INTERRUPTED = 130
+_REUSE = "reuse_existing_data_preparation"
 
 
 def run(call: Invocation, console: Console) -> int:
@@ -44,8 +45,8 @@ def _end_to_end(session: Session) -> int:
     from gym_compose.cli.compose import running
     from gym_compose.cli.listing import component_roots
     from gym_compose.driver.output import OutputPaths
-    from gym_compose.tasks.collate import collate, prepared_path
-    from gym_compose.tasks.datasets import check_split
+    from gym_compose.tasks.collate import prepared_path
+    from gym_compose.tasks.datasets import check_split, datasets_of_split
 
     project = session.load()
     config = project.config.resolved
@@ -54,15 +55,13 @@ def _end_to_end(session: Session) -> int:
     require(config, "output_jsonl_fpath", "split")
     split = str(config["split"])
     check_split(split, config)
+    datasets_of_split(config, split)
     hook = _hook(session, config)
     roots = component_roots(session.call)
     _tell_notices(session, config)
     output = _check_output(session, config)
     prepared = prepared_path(output, split)
-    collation = collate(config, split, prepared, roots)
-    for warning in collation.warnings:
-        session.console.err(f"Warning: {warning}")
-    session.console.err(f"{collation.rows} rows of {len(collation.datasets)} datasets: {prepared}")
+    _prepare_rows(session, config, split, prepared, roots)
     options = run_options(config, cwd=session.cwd, roots=roots, input_file=prepared, overwrite=session.call.args.overwrite)
     if options.resume_from_cache:
         from gym_compose.driver.resume import check_request
@@ -77,6 +76,37 @@ def _end_to_end(session: Session) -> int:
         with run_display(session.console, session.settings.plain_progress_seconds, json=session.call.json) as display:
             summary = project.collect(options, display)
     return _finish(summary, session, require_complete=bool(config.get("require_complete")))
+
+
+def _prepare_rows(session: Session, config: Mapping[str, Any], split: str, prepared: Path, roots: Sequence[Path]) -> None:
+    """Fetch and collate the split's datasets into ``prepared``, or keep what an earlier command made there (contract-data 1.1).
+
+    Only the split is prepared, and nothing is written beside the data; ``strict`` prepares every split and writes there, as NeMo Gym does.
+    """
+    from gym_compose.cli.dataset import CollationKeys, collated, read_keys
+    from gym_compose.config.roots import installed_root, last_roots
+    from gym_compose.tasks.collate import CollationOptions, effective_validation
+    from gym_compose.tasks.datasets import SPLITS
+
+    if config.get(_REUSE):
+        if prepared.is_file():
+            session.console.err(f"rows of an earlier preparation: {prepared} ({_REUSE})")
+            return
+        session.console.err(f"{_REUSE} is set, and there is no {prepared}: it is prepared.")
+    keys = read_keys(config, CollationKeys).model_copy(update={"should_download": True})
+    strict = is_strict(config)
+    options = CollationOptions(
+        directory=prepared.parent,
+        types=SPLITS if strict else (split,),
+        validation=effective_validation(keys.task_data_validation, "train_preparation"),
+        overwrite_metrics=keys.overwrite_metrics_conflicts,
+        beside=strict,
+        installed=last_roots(installed_root()),
+        strict=strict,
+        replace_type_metrics=not strict,
+    )
+    made = collated(session, config, keys, options, roots).file(split)
+    session.console.err(f"{made.rows} rows of {len(made.datasets)} datasets: {prepared}")
 
 
 def _hook(session: Session, config: Mapping[str, Any]) -> Hook | None:

@@ -164,7 +164,7 @@ class Local(Flag):
 
 @dataclass(frozen=True)
 class Positional(Flag):
-    """A positional argument; ``key`` as in ``Value``. One that looks like an override (``+a=1``, ``a=1``) is passed on as one.
+    """A positional argument; ``key`` as in ``Value``. One that looks like an override (``+a=1``, ``a=1``, ``~a``) is passed on as one.
 
     Not so ``verbatim`` ones: they are what they are, as in NeMo Gym's CLI.
     """
@@ -186,7 +186,7 @@ class Positional(Flag):
         if isinstance(value, list):
             into.tokens.extend(item for item in value if "=" in item)
             setattr(args, self.dest, [item for item in value if "=" not in item])
-        elif value and self.nargs == "?" and "=" in value and not self.verbatim:
+        elif value and self.nargs == "?" and ("=" in value or value.startswith("~")) and not self.verbatim:
             into.tokens.append(value)
             setattr(args, self.dest, None)
         elif value and self.key:

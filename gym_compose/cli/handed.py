@@ -6,17 +6,12 @@ What they do is left to NeMo Gym's own CLI where it is installed (contract-confi
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 
 from gym_compose.cli.command import (
-    BENCHMARK,
-    CONFIG,
     INPUT,
     JSON,
     KIND,
-    MODEL_TYPE,
-    RESOURCES_CONFIG,
     SEARCH_DIR,
     SERVER,
     STORAGE,
@@ -25,7 +20,6 @@ from gym_compose.cli.command import (
     Handed,
     Refused,
     Tokens,
-    entrypoint_tokens,
 )
 from gym_compose.cli.flags import Json, Local, LooseList, Positional, Special, StrictList, Switch, Value
 from gym_compose.wire.errors import UsageError
@@ -33,15 +27,6 @@ from gym_compose.wire.errors import UsageError
 
 def _has(tokens: Tokens, *keys: str) -> bool:
     return any(token.lstrip("+").split("=", 1)[0] in keys for token in tokens)
-
-
-def _env_init(args: argparse.Namespace, tokens: Tokens) -> str:
-    scaffold = bool(args.scaffold_environment or args.scaffold_benchmark or _has(tokens, "scaffold_kind"))
-    if scaffold and _has(tokens, "entrypoint"):
-        raise UsageError("a resources server and a workload cannot be made in one call.")
-    if not scaffold and _has(tokens, "profile", "reuse_verifier", "reward_range", "higher_is_better"):
-        raise UsageError("--profile, --reuse-verifier and the reward flags need --environment or --benchmark.")
-    return "init_environment" if scaffold else "init_resources_server"
 
 
 def _env_test(args: argparse.Namespace, tokens: Tokens) -> str:
@@ -72,37 +57,6 @@ def _by_storage(hf: str, gitlab: str) -> Callable[[argparse.Namespace, Tokens], 
     return lambda args, _: hf if args.storage == "hf" else gitlab
 
 
-def _declare_init_target(parser: argparse._ActionsContainer) -> None:
-    group = parser.add_mutually_exclusive_group()  # type: ignore[union-attr,unused-ignore]
-    group.add_argument("--resources-server", metavar="X", help="a resources server")
-    group.add_argument("--environment", dest="scaffold_environment", metavar="X", help="an environment with a manifest")
-    group.add_argument("--benchmark", dest="scaffold_benchmark", metavar="X", help="a benchmark with a manifest")
-
-
-def _init_target_tokens(args: argparse.Namespace) -> list[str]:
-    for kind in ("environment", "benchmark"):
-        name = getattr(args, f"scaffold_{kind}")
-        if name:
-            return [f"+scaffold_kind={kind}", f"+scaffold_name={json.dumps(name)}"]
-    return entrypoint_tokens(args)
-
-
-def _declare_range(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--reward-range", nargs=2, type=float, metavar=("LOW", "HIGH"), help="declared reward range, ends included")
-
-
-def _declare_direction(parser: argparse._ActionsContainer) -> None:
-    group = parser.add_mutually_exclusive_group()  # type: ignore[union-attr,unused-ignore]
-    for name, value in (("higher", True), ("lower", False)):
-        group.add_argument(
-            f"--{name}-is-better", dest="higher_is_better", action="store_const", const=value, help=f"{name} rewards are better"
-        )
-
-
-def _direction_tokens(args: argparse.Namespace) -> list[str]:
-    return [] if args.higher_is_better is None else [f"+higher_is_better={str(args.higher_is_better).lower()}"]
-
-
 def _declare_revision(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--revision", help="revision (Hugging Face) or version (GitLab)")
 
@@ -112,29 +66,6 @@ def _revision_tokens(args: argparse.Namespace) -> list[str]:
 
 
 HANDED: dict[str, Command] = {
-    "env init": Command(
-        "make a new resources server, environment or benchmark",
-        Handed("its scaffold is not ours; copy a directory of servers/resources_servers to begin."),
-        _env_init,
-        (
-            Special("target", "", declare_with=_declare_init_target, tokens=_init_target_tokens),
-            Value(
-                "profile",
-                "custom-gym-verifier, custom-gym-agent-loop, external-agent-loop or external-rollout-driver",
-                metavar="PROFILE",
-                key="profile",
-                choices=("custom-gym-verifier", "custom-gym-agent-loop", "external-agent-loop", "external-rollout-driver"),
-            ),
-            Value("reuse-verifier", "verifier to use again", key="reuse_verifier", quoted=True),
-            Special(
-                "reward-range",
-                "",
-                declare_with=_declare_range,
-                tokens=lambda a: [f"+reward_range=[{a.reward_range[0]},{a.reward_range[1]}]"] if a.reward_range else [],
-            ),
-            Special("direction", "", declare_with=_declare_direction, tokens=_direction_tokens),
-        ),
-    ),
     "env schema": Command(
         "JSON schema of a resources server's task data",
         Handed("it imports the server's code, which needs the server's own environment."),
@@ -166,13 +97,6 @@ HANDED: dict[str, Command] = {
         Handed("manifests and their catalog belong to NeMo Gym."),
         "publish_environment_manifest",
         (WORKLOAD, KIND, JSON, SEARCH_DIR),
-    ),
-    "eval prepare": Command(
-        "prepare the data of benchmarks",
-        Handed("run the dataset's own prepare.py; a missing file names it."),
-        "prepare_benchmark",
-        (CONFIG, BENCHMARK, SEARCH_DIR),
-        parses=True,
     ),
     "eval health-check": Command(
         "look for broken rollouts in a run directory",
@@ -270,32 +194,6 @@ HANDED: dict[str, Command] = {
             Value("split", "split", key="split"),
             Switch("create-pr", "open a pull request", key="create_pr"),
         ),
-    ),
-    "dataset render": Command(
-        "prompts of a dataset as they would be sent",
-        Handed("rendering without a run is not done here yet."),
-        "materialize_prompts_cli",
-        (
-            INPUT,
-            Value("prompt-config", "prompt template", key="prompt_config"),
-            Value("output", "file to write", aliases=("-o",), key="output_jsonl_fpath"),
-            SEARCH_DIR,
-        ),
-    ),
-    "dataset collate": Command(
-        "check and join datasets",
-        Handed("collation without a run is not done here yet."),
-        "prepare_data",
-        (
-            CONFIG,
-            RESOURCES_CONFIG,
-            MODEL_TYPE,
-            SEARCH_DIR,
-            Value("mode", "what for", key="mode", choices=("train_preparation", "example_validation")),
-            Value("output-dir", "directory to write", key="output_dirpath"),
-            Switch("download", "fetch what is missing", key="should_download"),
-        ),
-        parses=True,
     ),
     "dev test": Command(
         "tests of NeMo Gym itself",

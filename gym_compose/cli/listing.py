@@ -48,7 +48,7 @@ def run(call: Invocation, console: Console) -> int:
     request = Request(component_roots(call), console, name, {key: value for key, value in given.items() if value is not None})
     listing = _LISTINGS[kind](request)
     if name:
-        return _show_one(listing.inspect(name), console, json=call.json)
+        return show_one(listing.inspect(name), console, json=call.json)
     rows = [row for row in listing.rows if not query or matches(query, *listing.searched(row))]
     if call.json:
         console.json(rows)
@@ -229,7 +229,8 @@ def _with_value(description: str | None, blocks: Sequence[catalog.ServerBlock]) 
     return f"{description}\nValue: {value}" if description else f"Value: {value}"
 
 
-def _show_one(view: Mapping[str, Any], console: Console, *, json: bool) -> int:
+def show_one(view: Mapping[str, Any], console: Console, *, json: bool) -> int:
+    """Print one component: its view as JSON, or as sections of text. Returns 0."""
     if json:
         console.json(view)
         return 0

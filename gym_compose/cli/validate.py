@@ -41,7 +41,7 @@ def _config(session: Session) -> int:
         session.console.err(f"Warning: valid only with a model: {error}")
         session.console.out(f"Configuration is valid: {_count(len(config.instances), 'server')}.")
         return 0
-    for warning in (*_files(session, project), *_port(session, project)):
+    for warning in (*_files(session, project), *_tasksets(project), *_port(session, project)):
         session.console.err(f"Warning: {warning}")
     config, images = project.config, project.deployment.images
     told = (_count(len(config.instances), "server"), _count(len(config.references), "reference"), _count(len(images), "image"))
@@ -65,6 +65,23 @@ def _files(session: Session, project: Project) -> list[str]:
             found.append(f"the prepare_script of {dataset.label} is not on disk: {made}.")
         if dataset.prompt_config is not None and locate(dataset.prompt_config, roots) is None:
             found.append(f"the prompt_config of {dataset.label} is not on disk: {dataset.prompt_config}.")
+    return found
+
+
+def _tasksets(project: Project) -> list[str]:
+    """Datasets of tasksets that no route leads to the right server: the servers start without them, their rows go nowhere."""
+    from gym_compose.tasks.agents import resolve_dataset_agent
+    from gym_compose.tasks.datasets import declared_datasets
+    from gym_compose.tasks.errors import DatasetAgentError
+
+    found = []
+    for dataset in declared_datasets(project.config.resolved):
+        if dataset.taskset is None:
+            continue
+        try:
+            resolve_dataset_agent(project.config.resolved, dataset.instance, pin=dataset.agent, taskset=dataset.taskset)
+        except DatasetAgentError as error:
+            found.append(f"{dataset.label}: {error.message}. {error.hint or ''}".rstrip())
     return found
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from socket import inet_aton, inet_ntoa
 from typing import Any
 
 from gym_compose.compiler import document as doc
@@ -18,8 +19,10 @@ HOST_GATEWAY_NAME = "host.docker.internal"
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = "0.0.0.0"
 _URL = re.compile(
-    r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?)(?P<host>\[[^\]/?#]*\]|[^:/?#]*)(?P<tail>(?::\d*)?(?:[/?#].*)?)", re.DOTALL
+    r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?)(?P<host>\[[^\]/?#]*\]|[^:/?#]*)(?P<tail>(?::\d*)?(?:[/?#].*)?)", re.DOTALL
 )
+_NUMERIC = re.compile(r"[0-9a-fx]*[0-9][0-9a-fx]*(?:\.[0-9a-fx]+){0,3}")
+"""An IPv4 address as the C library reads it: 127.1 and 0 too."""
 _DIRECTORIES = {"results_dir": f"{CONTAINER_HOME}/results", "cache_dir": f"{CONTAINER_HOME}/cache"}
 """Globals that the merge made absolute on this machine (contract-config 1.3, 7.3)."""
 
@@ -135,13 +138,14 @@ def turn_loopback(url: str) -> str | None:
 
 def is_loopback(host: str) -> bool:
     """Whether a URL's host is this machine: localhost, 127.0.0.0/8, ::1, and the unspecified addresses that some write for it."""
-    bare = host.strip("[]").lower()
+    bare = host.strip("[]").lower().rstrip(".")
     if bare == "localhost" or bare.endswith(".localhost"):
         return True
     try:
-        address = ip_address(bare)
-    except ValueError:
+        address = ip_address(inet_ntoa(inet_aton(bare)) if _NUMERIC.fullmatch(bare) else bare)
+    except (ValueError, OSError):
         return False
+    address = getattr(address, "ipv4_mapped", None) or address
     return address.is_loopback or address.is_unspecified
 
 

@@ -33,7 +33,7 @@ from gym_compose.compiler.peer_service import PeerService
 from gym_compose.compiler.places import python_path, server_directory
 from gym_compose.compiler.ray import ADDRESS_KEY, RayPlan, plan_ray
 from gym_compose.compiler.services import driver_service, head_service, ray_service, relay_service, server_service
-from gym_compose.compiler.slices import slice_config, slice_digest
+from gym_compose.compiler.slices import own_paths, slice_config, slice_digest
 from gym_compose.compiler.slug import InstanceNames, assign_names
 from gym_compose.compiler.trees import tree_note, tree_warnings
 from gym_compose.compiler.workers import PATIENCE_KEY, check_workers, one_process_serves, worker_count
@@ -206,7 +206,15 @@ def _check(instance: ServerInstance, config: GymConfig, sources: Sources, extens
     kinds = [kind for kind in SERVER_TYPES if isinstance(value, Mapping) and kind in value]
     if len(kinds) > 1:
         raise SourceError(instance.name, f"it has two server types: {', '.join(kinds)}", "Make one instance of each.")
-    if options.target == "docker" and extension.server(instance.name).image is not None:
+    chosen = extension.server(instance.name)
+    if options.target == "docker" and chosen.image is not None:
+        for key, given in (("apt", chosen.apt), ("run", chosen.run)):
+            if given:
+                raise SourceError(
+                    instance.name,
+                    f"compose.servers.{instance.name}.{key} is for images of ours, and {chosen.image} is taken as it is",
+                    "Make the step part of that image, or take one of both.",
+                )
         return
     within = f"{instance.server_type}/{instance.implementation}"
     source = sources.get((instance.server_type, instance.implementation))
@@ -242,8 +250,10 @@ def _server(plan: _Plan, instance: ServerInstance) -> tuple[Service, tuple[str, 
     options, source = plan.options, plan.source(instance)
     docker = options.target == "docker"
     chosen = plan.extension.server(instance.name)
-    host_gateway = any(path[0] == instance.name for path in plan.addressed.host_urls)
-    egress = has_egress(instance, source, plan.extension, plan.addressed.host_urls)
+    own = own_paths(plan.addressed.document, instance.name, chosen)
+    host_urls = [path for path in plan.addressed.host_urls if any(path[: len(prefix)] == prefix for prefix in own)]
+    host_gateway = bool(host_urls)
+    egress = has_egress(instance, source, plan.extension, [(instance.name,)] if host_gateway else [])
     is_published = instance.name in plan.published
     address = plan.addresses[instance.name]
 
@@ -342,7 +352,7 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
         if tree is not None:
             notes.append((instance.name, tree))
         if source is not None and one_process_serves(instance, source) and (asked := worker_count(instance)) > 1:
-            notes.append((instance.name, f"num_workers is {asked}: a native model server needs one process, and runs in one"))
+            notes.append((instance.name, f"num_workers is {asked}: a native server of this type needs one process, and runs in one"))
         peer = _peer(plan, instance, source)
         notes.extend((instance.name, note) for note in (peer.notes if peer is not None else ()))
         if service.own_command and service.secret is not None:
@@ -351,6 +361,8 @@ def _notes(plan: _Plan, servers: list[Service]) -> list[tuple[str, str]]:
             notes.append((instance.name, "its root file system is writable"))
         if not service.closed:
             continue
+        if plan.ray.given is not None and instance.name in plan.ray.users:
+            notes.append((instance.name, f"{ADDRESS_KEY} may be outside, and the server has no way out (egress: true gives it one)"))
         for path, value in doc.walk(plan.addressed.document[instance.name], (instance.name,)):
             if isinstance(value, str) and isinstance(path[-1], str) and path[-1].endswith("base_url") and _outside(value):
                 notes.append(

@@ -6,18 +6,23 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
+from posixpath import dirname, normpath
 from typing import Annotated, Any, Literal
 
+from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gym_compose.compiler.addresses import LOOPBACK
 from gym_compose.compiler.errors import ExtensionError
+from gym_compose.wire.names import CONTAINER_SECRET, CONTAINER_SLICE
 from gym_compose.wire.suggestions import close_or_all
 
 _MEMORY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([bkmgt]b?)?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY = 6 * 2**20
 """What the Docker daemon accepts as a limit."""
+_OURS = (dirname(CONTAINER_SLICE), dirname(CONTAINER_SECRET))
+"""Directories of a container that hold what the launcher reads."""
 PUBLISH_ENVIRONMENT = "environment"
 """Word in ``publish`` for every environment server."""
 
@@ -51,6 +56,26 @@ def _variable(value: Any) -> Any:
     return value
 
 
+def _mount_target(value: str) -> str:
+    path = normpath(value)
+    if path == "/" or ":" in path or "\0" in path:
+        raise ValueError("no place for a mount: give a directory or file below /, without a colon")
+    if any(path == taken or path.startswith(taken + "/") for taken in _OURS) or any(taken.startswith(path + "/") for taken in _OURS):
+        raise ValueError(f"taken: the server's config and secrets are in {' and '.join(_OURS)}")
+    return path
+
+
+def _release(value: str) -> str:
+    try:
+        return str(Version(value))
+    except InvalidVersion:
+        raise ValueError("not a release such as 0.7.0") from None
+
+
+def _switched(value: Any) -> Any:
+    return "off" if value is False else value  # YAML reads the bare word off as false
+
+
 def _host_address(value: str) -> str:
     try:
         address = IPv4Address(value)
@@ -76,7 +101,7 @@ class MountOptions(_Model):
     """A host path in a container, read-only unless said otherwise. A relative ``source`` is one of the config's search roots."""
 
     source: str = Field(min_length=1)
-    target: str = Field(pattern=r"^/")
+    target: Annotated[str, Field(pattern=r"^/"), AfterValidator(_mount_target)]
     read_only: bool = True
 
 
@@ -97,7 +122,7 @@ class ServerOptions(DefaultOptions):
     secrets: tuple[str, ...] = ()
     """Dotted names of config values, wherever they stand, that this server may read besides its own."""
     gpus: Annotated[int, Field(gt=0)] | None = None
-    image: str | None = Field(default=None, min_length=1)
+    image: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][^\s]*$")
     writable: bool = False
     stateless: bool = False
     """No request needs an earlier one, whatever its code looks like: several workers may share the sessions."""
@@ -120,7 +145,7 @@ class RayOptions(DefaultOptions):
 class NemoGymOptions(_Model):
     """Which NeMo Gym servers of the nemo-gym runtime run on, where no tree of the user's says it."""
 
-    version: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.!+_-]*$")] | None = None
+    version: Annotated[str, AfterValidator(_release)] | None = None
 
 
 class PublishOptions(_Model):
@@ -150,7 +175,7 @@ class Extension(_Model):
     runtime: Literal["native", "nemo-gym"] = "native"
     """Whose server runs where both we and an installed NeMo Gym have one of that name."""
     nemo_gym: NemoGymOptions = NemoGymOptions()
-    ray: Literal["off", "peer"] = "off"
+    ray: Annotated[Literal["off", "peer"], BeforeValidator(_switched)] = "off"
     """What a server class that leaves ``ray_enabled`` undeclared gets."""
     ray_service: RayOptions = RayOptions()
     strict: bool = False
@@ -181,6 +206,10 @@ def parse_extension(value: Mapping[str, Any], instances: Iterable[str]) -> Exten
                 ("publish",), f"there is no server instance {name!r}", hint=close_or_all(name, names | {PUBLISH_ENVIRONMENT})
             )
     for name, options in extension.servers.items():
+        targets = [mount.target for mount in options.mounts]
+        twice = next((target for target in targets if targets.count(target) > 1), None)
+        if twice is not None:
+            raise ExtensionError(("servers", name, "mounts"), f"{twice} is the target of two mounts", hint="Give each its own.")
         for variable in options.environment:
             if not variable or "=" in variable or "\0" in variable:
                 raise ExtensionError(("servers", name, "environment"), f"{variable!r} is no name of an environment variable")
@@ -199,10 +228,27 @@ def _explain(error: ValidationError) -> ExtensionError:
     path = tuple(first["loc"])
     if first["type"] == "extra_forbidden":
         return ExtensionError(path, "unknown key", hint=close_or_all(str(path[-1]), _siblings(path)))
-    message = first["msg"].removeprefix("Value error, ")
+    message = _WORDS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return ExtensionError(path, "is missing")
+    if first["type"] == "string_pattern_mismatch" and "apt" in path:
+        message = "not the name of a Debian package such as libxrender1"
+    if first["type"] == "string_pattern_mismatch" and path[-1] == "image":
+        message = "not the name of an image such as registry.example/judge:3"
     given = first["input"]
     shown = f" (got {type(given).__name__})" if isinstance(given, dict | list) else f" (got {given!r})"
     return ExtensionError(path, message + ("" if _hidden(path) else shown))
+
+
+_WORDS: Mapping[str, str] = {
+    "tuple_type": "it has to be a list",
+    "dict_type": "it has to be a mapping",
+    "model_type": "it has to be a mapping",
+    "bool_type": "it has to be true or false",
+    "bool_parsing": "it has to be true or false",
+    "string_type": "it has to be text",
+}
+"""Types of pydantic's errors, in YAML's words."""
 
 
 def _hidden(path: tuple[str | int, ...]) -> bool:
@@ -216,6 +262,8 @@ def _siblings(path: tuple[str | int, ...]) -> Iterable[str]:
         model = DefaultOptions
     elif path[:1] == ("ray_service",):
         model = RayOptions
+    elif path[:1] == ("nemo_gym",):
+        model = NemoGymOptions
     elif path[:1] == ("publish",):
         model = PublishOptions
     elif path[:1] == ("servers",):

@@ -27,6 +27,7 @@ from gym_compose.compiler.locks import LOCK_DIRECTORY, with_lock
 from gym_compose.compiler.options import BASE_SOURCES, CompileOptions
 from gym_compose.compiler.own_image import BASE_ARGUMENT, NATIVE_ARGUMENT, NEMO_GYM_ARGUMENT
 from gym_compose.compiler.peer_images import PeerRuntime, is_of_tree
+from gym_compose.compiler.peer_lines import parse_line, refuse_unindexed
 from gym_compose.compiler.places import server_directory
 from gym_compose.compiler.recipe import asset, file_inputs, given, installer, make_image, text_digest, text_lines
 from gym_compose.compiler.slug import repository
@@ -90,6 +91,7 @@ def plan_images(
 
 def requirement_set(instance: str, source: ServerSource) -> tuple[str, ...]:
     """The effective lines, sorted and without repeats: what two servers must have in common to share a layer."""
+    refuse_unindexed(instance, source)
     lines = sorted({line.strip() for line in source.requirement_lines if line.strip()})
     for line in lines:
         if _UNPORTABLE.match(line):
@@ -98,6 +100,7 @@ def requirement_set(instance: str, source: ServerSource) -> tuple[str, ...]:
                 f"the requirement {line!r} in {source.place(line)} needs a file or an option that an image build does not have",
                 "Name a package of an index (name==version), or a URL.",
             )
+        parse_line(instance, source, line)
     return tuple(lines)
 
 
@@ -163,8 +166,12 @@ class _Images:
         parent = self._system(build, self.packages)
         lines = requirement_set(build.instance, build.source)
         if lines:
-            image = _requirements(lines, parent, self._build_image(), self.options)
-            parent = self._add(replace(image, requested=self._requested(lambda other: self._native_lines(other) == lines)))
+            overrides = tuple(sorted(build.source.overrides))
+            for line in overrides:
+                parse_line(build.instance, build.source, line)
+            image = _requirements(lines, overrides, parent, self._build_image(), self.options)
+            asked = (lines, overrides)
+            parent = self._add(replace(image, requested=self._requested(lambda other: self._native_lines(other) == asked)))
         return self._add(_server(build.source, parent, self.native, self.options, self.apart))
 
     def _peer(self, build: ServerBuild) -> Image:
@@ -185,8 +192,9 @@ class _Images:
         return self._add(_server(source, parent, self.native, self.options, self.apart))
 
     @staticmethod
-    def _native_lines(build: ServerBuild) -> tuple[str, ...]:
-        return requirement_set(build.instance, build.source) if build.source.runtime == "native" else ()
+    def _native_lines(build: ServerBuild) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        source = build.source
+        return (requirement_set(build.instance, source), tuple(sorted(source.overrides))) if source.runtime == "native" else ((), ())
 
     def _requested(self, same: Callable[[ServerBuild], bool]) -> tuple[Requested, ...]:
         """The lines of all servers with the same needs, and where they stand: for the message when they cannot be met."""
@@ -291,22 +299,22 @@ def _build(packages: Image, options: CompileOptions) -> Image:
     return make_image("build", "build", inputs, dockerfile=dockerfile, parents=(("PACKAGES", packages),), network=True)
 
 
-def _requirements(lines: tuple[str, ...], packages: Image, build: Image, options: CompileOptions) -> Image:
+def _requirements(lines: tuple[str, ...], overrides: tuple[str, ...], packages: Image, build: Image, options: CompileOptions) -> Image:
     dockerfile = asset(options.assets, "images/requirements/Dockerfile")
     scripts = installer(options.assets)
-    asked = ("requirements", "\n".join(lines))
-    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", text_digest(dockerfile)), *file_inputs(scripts), asked)
+    asked = (("requirements", "\n".join(lines)), *((("overrides", "\n".join(overrides)),) if overrides else ()))
+    inputs = (("packages", packages.key), ("build", build.key), ("Dockerfile", text_digest(dockerfile)), *file_inputs(scripts), *asked)
     image = make_image(
         "requirements",
         "requirements",
         inputs,
         dockerfile=dockerfile,
-        context=(*scripts, given("requirements.txt", text_lines(lines)), given("overrides.txt", "")),
+        context=(*scripts, given("requirements.txt", text_lines(lines)), given("overrides.txt", text_lines(overrides))),
         parents=(("PARENT", packages), ("BUILD", build)),
         network=True,
     )
     below = text_digest(asset(options.assets, "images/native/requirements.txt"))
-    decides = (("base", options.base_image), ("packages", below), asked)
+    decides = (("base", options.base_image), ("packages", below), *asked)
     return with_lock(image, "requirements", decides, options.locks, upgrade=options.upgrade)
 
 

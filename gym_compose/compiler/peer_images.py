@@ -10,9 +10,14 @@ packages are those of its pyproject, and its trees are a layer above the require
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import dirname, join
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from gym_compose.compiler.deployment import ContextFile, Image
 from gym_compose.compiler.errors import CompileError, SourceError
@@ -46,8 +51,11 @@ class PeerRuntime:
     @classmethod
     def of(cls, tree: NemoGymTree, base: Image, build: Image, native: Image, options: CompileOptions) -> PeerRuntime:
         """Raises CompileError for a version that cannot be written in a requirement."""
-        if not tree.version or any(character.isspace() or character in ";#@" for character in tree.version):
-            raise CompileError(f"{tree.version!r} is no version of nemo-gym", where="compose.nemo_gym.version", hint="Write 0.7.0.")
+        try:
+            Version(tree.version)
+        except InvalidVersion:
+            where = tree.directory or "compose.nemo_gym.version"
+            raise CompileError(f"{tree.version!r} is no version of nemo-gym", where=where, hint="Write 0.7.0.") from None
         lock, sandbox = (_lock(options.assets, tree, name) for name in ("", "-sandbox"))
         packages = _packages(tree, base, build, options, _pins(lock))
         return cls(tree, base, build, native, options, packages, lock, sandbox)
@@ -132,9 +140,29 @@ class PeerRuntime:
         return make_image("server", slug, inputs, dockerfile=dockerfile, context=files, parents=parents, arguments=arguments)
 
     def needs(self, instance: str, source: ServerSource) -> tuple[PeerLines, tuple[str, ...]]:
-        """``peer_lines`` against what this runtime has. Raises SourceError."""
+        """``peer_lines`` against what this runtime has. Raises SourceError, also for servers that ask for another NeMo Gym."""
+        self._check_itself(instance, source)
         lock = self.sandbox_lock if "sandbox" in source.extras and self.sandbox_lock else self.lock
         return peer_lines(instance, source, lock, self.tree.python)
+
+    def _check_itself(self, instance: str, source: ServerSource) -> None:
+        for line, place in source.places:
+            name = line.partition("[")[0] if "[" in line else line
+            if not line[:1].isalpha() or canonicalize_name(re.split(r"[\s<>=!~@;,(]", name, maxsplit=1)[0]) != "nemo-gym":
+                continue
+            try:
+                wanted = Requirement(line)
+            except InvalidRequirement:
+                continue  # a path behind it, as in "nemo-gym[dev] @ ../../": this very tree
+            elsewhere = wanted.url is not None and wanted.url.startswith(("http", "git+")) and self.tree.form == "wheel"
+            if not elsewhere and (not wanted.specifier or wanted.specifier.contains(self.tree.version, prereleases=True)):
+                continue
+            raise SourceError(
+                instance,
+                f"the requirement {line!r} in {place} is not met by the deployment's NeMo Gym, which is {self.tree.version}",
+                "All servers run on one: take the version out of the line, name another with compose: {nemo_gym: {version: …}}, "
+                "or name a checkout with --search-dir.",
+            )
 
     def _itself(self, extras: tuple[str, ...]) -> tuple[str, ...]:
         """NeMo Gym as a requirement, so that the resolver keeps to its own requirements."""
@@ -157,8 +185,6 @@ class PeerRuntime:
         for path, extras in needs.local:
             within = f"{source.server_type}/{source.implementation}/{path}"
             found = [file for file in source.files if file.path.startswith(path + "/")]
-            if not found:
-                raise SourceError(within, f"there is no directory {path} in {source.directory}", "Its requirements.txt names it.")
             files.extend(
                 ContextFile(f"local/{within}/{file.path[len(path) + 1 :]}", file.sha256, join(source.directory, file.path))
                 for file in found

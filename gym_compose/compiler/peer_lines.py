@@ -19,10 +19,16 @@ IN_RUNTIME = frozenset({"dev"})
 """Extras of nemo-gym that make no layer: of ``dev`` servers import defusedxml only, which the runtime has (contract-servers 7.2)."""
 _LOCAL = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\./(?P<path>[^\[\s;]+?)/?(?P<extras>\[[^\]]*\])?")
 _UP = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\.\./")
+_ITSELF = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?\./?(?:\[[^\]]*\])?")
+_PATH = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?[/~.]")
+_CONSTRAINTS = re.compile(r"(?:-c|--constraint)\b")
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Z0-9_]+)\}")
+"""A variable as pip and uv read it in a requirements file."""
+_HASH = re.compile(r"\s+--hash[=\s]\s*\S+")
 _REPOSITORY = re.compile(r"(?:^|@\s*|\s)(?:hg|svn|bzr)\+")
 _GIT = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?git\+\S+")
 """A git URL by itself. The build image has git; nothing that runs has."""
-_ARCHIVE = re.compile(r"https?://\S+(?:\.whl|\.tar\.gz|\.zip)(?:#\S+)?")
+_ARCHIVE = re.compile(r"https?://\S+(?:\.whl|\.tar\.(?:gz|bz2|xz|zst)|\.tgz|\.zip)(?:[?#]\S+)?")
 """A wheel or source archive by its URL alone."""
 
 
@@ -49,12 +55,7 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
 
     Raises SourceError for a line that no image build can install, with the reason.
     """
-    for package, why in source.unindexed:
-        raise SourceError(
-            instance,
-            f"{source.directory} needs {package}, and {why}; a package of that name from the index may be a stranger's",
-            "Build a wheel of it for your index and name name==version, or build an image of your own and name it with compose: servers.",
-        )
+    refuse_unindexed(instance, source)
     lines: set[str] = set()
     local: set[tuple[str, str]] = set()
     notes: list[str] = []
@@ -62,12 +63,18 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
     for line in source.requirement_lines:
         found = _LOCAL.fullmatch(line)
         if found:
+            if not any(file.path.startswith(found["path"] + "/") for file in source.files):
+                raise SourceError(
+                    instance,
+                    f"the requirement {line!r} in {source.place(line)} names a directory that is not in {source.directory}",
+                    "Correct the path, or take the line out.",
+                )
             local.add((found["path"], found["extras"] or ""))
             continue
-        if _GIT.fullmatch(line) or _ARCHIVE.fullmatch(line):
+        requirement = parse_line(instance, source, line)
+        if requirement is None:
             lines.add(line)
             continue
-        requirement = _parse(instance, source, line)
         if requirement.marker is not None and not requirement.marker.evaluate(environment):
             continue
         has = lock.get(canonicalize_name(requirement.name))
@@ -78,6 +85,15 @@ def peer_lines(instance: str, source: ServerSource, lock: Mapping[str, str], pyt
             else:
                 notes.append(f"{line} contradicts the runtime's {requirement.name} {has}: both are resolved together in one environment")
         lines.add(line)
+    for line in source.overrides:
+        override = parse_line(instance, source, line)
+        if override is None or (override.marker is not None and not override.marker.evaluate(environment)):
+            continue
+        has = lock.get(canonicalize_name(override.name))
+        if has is not None and not override.specifier.contains(has, prereleases=True):
+            # Alone an override asks for nothing, and there would be no layer in which it could hold.
+            lines.add(line)
+            notes.append(f"{line} overrides the runtime's {override.name} {has}: all are resolved together in one environment")
     extras = tuple(extra for extra in source.extras if extra not in IN_RUNTIME)
     computed = ""
     if source.computed:
@@ -96,8 +112,32 @@ def parse_lock(text: str) -> dict[str, str]:
     return found
 
 
-def _parse(instance: str, source: ServerSource, line: str) -> Requirement:
+def refuse_unindexed(instance: str, source: ServerSource) -> None:
+    """Raise SourceError for a package that an index would give another one of the same name for."""
+    for package, why in source.unindexed:
+        raise SourceError(
+            instance,
+            f"{source.directory} needs {package}, and {why}; a package of that name from the index may be a stranger's",
+            "Build a wheel of it for your index and name name==version, or build an image of your own and name it with compose: servers.",
+        )
+
+
+def parse_line(instance: str, source: ServerSource, line: str) -> Requirement | None:
+    """A requirement line as an image build installs it, without its hashes; None for a URL alone, whose package has no name yet.
+
+    Raises SourceError for a line that no image build can install, with the reason.
+    """
     where = f"the requirement {line!r} in {source.place(line)}"
+    variable = _VARIABLE.search(line)
+    if variable is not None:
+        raise SourceError(
+            instance,
+            f"{where} needs the variable {variable['name']}, and image builds have none of this host's",
+            "Write what it stands for; a password belongs into this host's pip settings.",
+        )
+    line = _HASH.sub("", line)
+    if _GIT.fullmatch(line) or _ARCHIVE.fullmatch(line):
+        return None
     if _REPOSITORY.search(line):
         raise SourceError(
             instance,
@@ -106,6 +146,18 @@ def _parse(instance: str, source: ServerSource, line: str) -> Requirement:
         )
     if _UP.match(line):
         raise SourceError(instance, f"{where} is a path outside of the server's directory", "Name a package of an index (name==version).")
+    if _ITSELF.fullmatch(line):
+        raise SourceError(instance, f"{where} is the server's own directory, which Python searches first without it", "Take the line out.")
+    if _PATH.match(line):
+        raise SourceError(
+            instance, f"{where} is a path, which no build context holds", "Name a package of an index, or a directory here: ./name."
+        )
+    if _CONSTRAINTS.match(line):
+        raise SourceError(
+            instance,
+            f"{where} names constraints, which image builds do not take",
+            "Write them as requirement lines (name==version), or into overrides.txt.",
+        )
     if line.startswith("-"):
         raise SourceError(
             instance,

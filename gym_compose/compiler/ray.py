@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gym_compose.compiler.errors import NameClashError
+from gym_compose.compiler.addresses import is_loopback
+from gym_compose.compiler.errors import CompileError, NameClashError
 from gym_compose.compiler.slug import InstanceNames
 from gym_compose.config.model import ClassFlags
 from gym_compose.wire.names import ALIAS_SUFFIX, RAY_CLIENT_PORT, RAY_SERVICE
@@ -68,6 +69,9 @@ class RayPlan:
         if cluster is not None:
             return f"{self.users[instance]}: the service {cluster.service} is its Ray ({cluster.address}) and is started before it"
         reach = "" if str(self.given).startswith("ray://") else "; another container reaches Ray over a ray:// address only"
+        host = str(self.given).rpartition("://")[2].rpartition(":")[0]
+        if is_loopback(host):
+            reach += "; a loopback address there is the container itself, not this host"
         return f"{self.users[instance]}: it uses the config's {ADDRESS_KEY}{reach}"
 
 
@@ -77,7 +81,7 @@ def plan_ray(
     """``flags`` are those of the instances that run on NeMo Gym, in the config's order; ``mode`` is ``compose: {ray: …}``; ``given`` the
     config's ``ray_head_node_address``; ``images`` and ``names`` those of the instances.
 
-    Raises NameClashError when an instance already bears the name of a service that is needed.
+    Raises NameClashError when an instance already bears the name of a service that is needed; CompileError for an address that is none.
     """
     users: dict[str, str] = {}
     undeclared = set()
@@ -88,6 +92,8 @@ def plan_ray(
             users[instance] = "compose: {ray: peer}"
         elif found.ray_enabled is None and found.class_name is not None:
             undeclared.add(instance)
+    if given and not isinstance(given, str):
+        raise CompileError(f"{given!r} is no address", where=ADDRESS_KEY, hint="Write ray://HOST:10001, or unset it to get a Ray service.")
     if given:
         return RayPlan(users, frozenset(undeclared), str(given))
     groups: dict[str, list[str]] = {}

@@ -78,10 +78,9 @@ def slice_config(
     ``compose`` key only ``strict`` is handed on, and only when it is set.
     Raises ExtensionError for a granted name that is not in the config.
     """
-    granted = tuple(_granted(instance.name, name, document) for name in options.secrets)
-    blocks = referenced(config, instance.name) | {str(path[0]) for path in granted}
     providers = _providers(document[instance.name], document)
-    own: tuple[KeyPath, ...] = ((instance.name,), *((name,) for name in sorted(providers)), *granted)
+    own = own_paths(document, instance.name, options)
+    blocks = referenced(config, instance.name) | {str(path[0]) for path in own}
 
     cut = {key: value for key, value in document.items() if key in blocks or key in providers or _is_global(key)}
     cut["dry_run"] = False
@@ -96,6 +95,16 @@ def slice_config(
     public, secret = _environment(instance.name, options, secrets)
     withheld = tuple(sorted(key for key in document if key not in cut and key != EXTENSION_KEY))
     return SlicedConfig(masked, values, {**{k: v for k, v in default_environment.items() if k not in secret}, **public}, secret, withheld)
+
+
+def own_paths(document: Mapping[str, Any], instance: str, options: ServerOptions) -> tuple[KeyPath, ...]:
+    """What is the server's own in ``document``: its block, the provider blocks that it names, what it was granted.
+
+    Raises ExtensionError for a granted name that is not in the config.
+    """
+    granted = (_granted(instance, name, document) for name in options.secrets)
+    providers = _providers(document[instance], document)
+    return ((instance,), *((name,) for name in sorted(providers)), *granted)
 
 
 def slice_digest(public: PublicSlice, secret: SecretSlice, files: Iterable[str]) -> str:

@@ -14,14 +14,15 @@ PATIENCE_KEY = "uvicorn_timeout_worker_healthcheck"
 def worker_count(instance: ServerInstance) -> int:
     """Processes that the server is to run in. The config's text ``'2'`` counts, as the peer's own validation reads it."""
     given = instance.block.get("num_workers")
-    if isinstance(given, str) and given.strip().isdigit():
+    if (isinstance(given, str) and given.strip().isdecimal()) or (isinstance(given, float) and given.is_integer()):
         given = int(given)
     return given if isinstance(given, int) and not isinstance(given, bool) else 1
 
 
 def one_process_serves(instance: ServerInstance, source: ServerSource) -> bool:
-    """Whether ``num_workers`` is met by one process: a native model server waits for its endpoint and does little else."""
-    return source.runtime == "native" and instance.server_type == "responses_api_models"
+    """Whether ``num_workers`` is met by one process: a native model server waits for its endpoint, an environment server for its agents,
+    and both do little else."""
+    return source.runtime == "native" and instance.server_type in ("responses_api_models", "environment_servers")
 
 
 def check_workers(instance: ServerInstance, config: GymConfig, flags: Mapping[str, ClassFlags], options: ServerOptions) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from gym_compose.config.errors import ConfigError, ConfigInterpolationError, NoServerInstancesError
-from gym_compose.config.interpolation import Tree, environment, is_interpolation
+from gym_compose.config.interpolation import Tree, environment
 from gym_compose.config.layers import Overrides, Sources, read_sources
+from gym_compose.config.missing import interpolated_paths
 from gym_compose.config.model import GymConfig, KeyPath, ServerInstance
 from gym_compose.config.pipeline import Merged
 from gym_compose.config.placement import HostFor
@@ -119,7 +120,7 @@ def resolve_what_can_be(tree: Tree, needed: Collection[Any] = ()) -> tuple[dict[
         return tree.resolved(), []
     except ConfigInterpolationError as first:
         broken: list[tuple[KeyPath, ConfigInterpolationError]] = []
-        for path in _interpolated(tree.data, ()):
+        for path in interpolated_paths(tree.data):
             try:
                 tree.at(path)
             except ConfigInterpolationError as error:
@@ -138,17 +139,6 @@ def resolve_what_can_be(tree: Tree, needed: Collection[Any] = ()) -> tuple[dict[
             holder, text = holder[step], text[step]
         holder[path[-1]] = text[path[-1]]
     return resolved, [f"{error} It keeps its text; whatever reads it will fail." for _, error in broken]
-
-
-def _interpolated(node: Any, path: KeyPath) -> Iterator[KeyPath]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _interpolated(value, (*path, key))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _interpolated(value, (*path, index))
-    elif is_interpolation(node):
-        yield path
 
 
 def _without(node: Any, paths: set[KeyPath], path: KeyPath = ()) -> Any:

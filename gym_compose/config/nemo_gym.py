@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
 
 from gym_compose.config.model import NemoGymTree, SourceFile
 from gym_compose.wire.errors import InvalidInputError
@@ -57,6 +58,8 @@ def find_nemo_gym(roots: Sequence[Path]) -> NemoGymTree | None:
         metadata = _metadata(root)
         if metadata is not None and (root / PACKAGE / "__init__.py").is_file():
             header = HeaderParser().parsestr(_text(metadata))
+            if not header["Version"]:
+                raise NemoGymTreeError("has no Version.", where=str(metadata), hint="Install NeMo Gym again.")
             return NemoGymTree(str(root), "wheel", str(header["Version"]), lowest_python(header["Requires-Python"]))
     return None
 
@@ -67,7 +70,8 @@ def lowest_python(specifier: object) -> str:
         found = [item.version for item in SpecifierSet(str(specifier or "")) if item.operator in (">=", "==", "~=")]
     except InvalidSpecifier:
         return _LOWEST_PYTHON
-    return found[0].removesuffix(".*") if found else _LOWEST_PYTHON
+    # Of several bounds the highest counts; a SpecifierSet has no order of its own.
+    return max((version.removesuffix(".*") for version in found), key=Version) if found else _LOWEST_PYTHON
 
 
 def _metadata(root: Path) -> Path | None:
@@ -103,9 +107,16 @@ def _files(root: Path) -> Iterator[SourceFile]:
     """pyproject.toml, README and the trees, without caches, tests, hidden files and datasets other than ``example.jsonl``."""
     names = [name for name in ("pyproject.toml", "README.md", "LICENSE") if (root / name).is_file()]
     for tree in CHECKOUT_TREES:
-        names.extend(_walk(root, tree))
+        try:
+            names.extend(_walk(root, tree))
+        except OSError as error:
+            raise NemoGymTreeError(f"cannot be read: {error.strerror}.", where=str(error.filename or root / tree)) from error
     for name in names:
         file = root / name
+        if any(0xDC80 <= ord(character) <= 0xDCFF for character in name):
+            raise NemoGymTreeError(
+                "the name of a file is not UTF-8, so no image can hold it.", where=ascii(str(file)), hint="Rename or remove it."
+            )
         try:
             with file.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()

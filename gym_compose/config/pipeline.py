@@ -22,7 +22,7 @@ from gym_compose.config.instances import Recognised, recognise, refuse_almost_se
 from gym_compose.config.interpolation import MISSING, Tree, is_interpolation
 from gym_compose.config.layers import COMMAND_LINE, INITIAL, Sources
 from gym_compose.config.merge import Layer, merge_layers
-from gym_compose.config.missing import refuse_missing
+from gym_compose.config.missing import fill_open, refuse_missing
 from gym_compose.config.pairing import check_model_pairings, pairing_waived
 from gym_compose.config.placement import HostFor, Placement, place_servers
 from gym_compose.config.ports import DEFAULT_HIGH, DEFAULT_LOW, FixedPort, PortAllocator
@@ -39,6 +39,8 @@ class Surroundings:
     ports: PortAllocator
     machine_address: Callable[[], str]
     host_for: HostFor | None = None
+    open_values: str | None = None
+    """What stands for a value that is open; without it an open value is an error."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,10 @@ def run_pipeline(sources: Sources, around: Surroundings) -> Merged:
     if held:
         tree = merge_layers([Layer("merged", tree.data), Layer(COMMAND_LINE, held)])
     route_old_agents(tree, warnings)
-    refuse_missing(tree.data)
+    if around.open_values is None:
+        refuse_missing(tree.data)
+    else:
+        fill_open(tree, around.open_values)
     front_agents(tree, warnings)
     fold_dummy_models(tree)
     instances, almost = recognise(tree)

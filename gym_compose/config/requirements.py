@@ -11,11 +11,12 @@ from typing import Any
 from gym_compose.wire.errors import InvalidInputError
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(?P<path>\S+)")
+_INCLUDE = re.compile(r"(?:-r\s*|--requirement(?:\s+|=))(?P<quote>[\"']?)(?P<path>\S(?:.*\S)?)(?P=quote)")
 _NAMED = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?(?P<name>nemo[-_.]gym|gym[-_.]compose)(?=$|[\s\[<>=!~@;,])", re.IGNORECASE)
 _CHECKOUT = re.compile(r"(?:(?:-e|--editable)(?:\s+|=))?(?:\./)?\.\./\.\.(?:/|\[|$)")
 """``-e ../../``: the root of a NeMo Gym checkout by its path."""
 _EXTRAS = re.compile(r"[/\s]*\[(?P<extras>[^\]]*)\]")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ELSEWHERE = ("git", "url", "path", "workspace", "index")
 
 
@@ -41,16 +42,16 @@ def requirement_lines(file: Path) -> tuple[str, ...]:
     """
     if file.name == "pyproject.toml":
         return _project_dependencies(file)
-    return tuple(line for line, _ in _lines(file, (file,)))
+    return tuple(line for line, _ in _lines(file, (file.resolve(),)))
 
 
 def requirement_places(file: Path) -> tuple[tuple[str, str], ...]:
     """(line, ``file:number``) of each line of ``requirement_lines``, for messages. Raises what it raises."""
     if file.name != "pyproject.toml":
-        return tuple(_lines(file, (file,)))
+        return tuple(_lines(file, (file.resolve(),)))
     text = file.read_text("utf-8").splitlines()
     found = []
-    for dependency in _project_dependencies(file):
+    for dependency in (*_project_dependencies(file), *_project_overrides(file)):
         number = next((number for number, line in enumerate(text, 1) if dependency in line), None)
         found.append((dependency, f"{file}:{number}" if number else str(file)))
     return tuple(found)
@@ -89,32 +90,42 @@ def runtime_extras(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def override_lines(directory: Path) -> tuple[str, ...]:
-    """The lines of ``overrides.txt``, which NeMo Gym hands to the resolver; none without the file."""
-    file = directory / "overrides.txt"
-    return requirement_lines(file) if file.is_file() else ()
+    """The resolver's overrides: the lines of ``overrides.txt`` and a ``pyproject.toml``'s ``[tool.uv] override-dependencies``."""
+    file, project = directory / "overrides.txt", directory / "pyproject.toml"
+    return (*(requirement_lines(file) if file.is_file() else ()), *(_project_overrides(project) if project.is_file() else ()))
 
 
 def unindexed_dependencies(file: Path) -> tuple[tuple[str, str], ...]:
     """(package, why) of a ``pyproject.toml``'s dependencies that an index does not give: ``[tool.uv.sources]`` names another place. Taken
-    from the index all the same they would be a stranger's package of that name (contract-servers 7.1)."""
+    from the index all the same they would be a stranger's package of that name (contract-servers 7.1). A source of what is no dependency
+    counts only where the build backend computes them. NeMo Gym itself may come from a path, which is the checkout's, and from nowhere else.
+    """
     found = []
-    tool = _project(file).get("tool")
-    uv = tool.get("uv") if isinstance(tool, dict) else None
-    sources = uv.get("sources") if isinstance(uv, dict) else None
+    sources = _uv(file).get("sources")
+    needed = {_normal(match.group()) for line in _project_dependencies(file) if (match := _NAME.match(line))}
     for name, source in (sources if isinstance(sources, dict) else {}).items():
-        if _normal(name) in ("nemo-gym", "gym-compose"):
+        runtime = _normal(name) in ("nemo-gym", "gym-compose")
+        if _normal(name) not in needed and not computes_dependencies(file):
             continue
-        place = next(
-            (f"{key} {item[key]}" for item in (source if isinstance(source, list) else [source]) for key in _ELSEWHERE if key in item), None
-        )
+        items = source if isinstance(source, list) else [source]
+        if not all(isinstance(item, dict) for item in items):
+            raise RequirementsError(
+                f"tool.uv.sources.{name} is no table.", where=str(file), hint=f'Write {name} = {{git = "https://…"}}, or take it out.'
+            )
+        keys = ("git", "url") if runtime else _ELSEWHERE
+        place = next((f"{key} {item[key]}" for item in items for key in keys if item.get(key)), None)
         if place is not None:
             found.append((name, f"[tool.uv.sources] takes it from {place}"))
     return tuple(found)
 
 
 def computes_dependencies(file: Path) -> bool:
-    """Whether a ``pyproject.toml`` leaves its dependencies to its build backend (``dynamic``: a setup.py, mostly)."""
-    project = _project(file).get("project")
+    """Whether a ``pyproject.toml`` leaves its dependencies to its build backend: by ``dynamic`` (a setup.py, mostly), or by having no
+    ``[project]`` table beside a setup.py or a backend of its own (poetry)."""
+    document = _project(file)
+    project = document.get("project")
+    if project is None:
+        return "build-system" in document or any((file.parent / name).is_file() for name in ("setup.py", "setup.cfg"))
     dynamic = project.get("dynamic", []) if isinstance(project, dict) else []
     return isinstance(dynamic, list) and "dependencies" in dynamic
 
@@ -136,6 +147,20 @@ def _project(file: Path) -> dict[str, Any]:
         raise RequirementsError(f"cannot be read: {error}.", where=str(file)) from error
 
 
+def _uv(file: Path) -> dict[str, Any]:
+    """The ``[tool.uv]`` table."""
+    tool = _project(file).get("tool")
+    uv = tool.get("uv") if isinstance(tool, dict) else None
+    return uv if isinstance(uv, dict) else {}
+
+
+def _project_overrides(file: Path) -> tuple[str, ...]:
+    overrides = _uv(file).get("override-dependencies", [])
+    if not (isinstance(overrides, list) and all(isinstance(line, str) for line in overrides)):
+        raise RequirementsError("tool.uv.override-dependencies is not a list of strings.", where=str(file))
+    return tuple(line.strip() for line in overrides)
+
+
 def _project_dependencies(file: Path) -> tuple[str, ...]:
     project = _project(file).get("project")
     dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
@@ -144,12 +169,15 @@ def _project_dependencies(file: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in dependencies)
 
 
-def _lines(file: Path, including: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
-    """(line, ``file:number``)."""
+def _lines(file: Path, including: tuple[Path, ...], asked: str = "") -> Iterator[tuple[str, str]]:
+    """(line, ``file:number``). ``asked`` is the place that includes the file."""
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequirementsError(f"cannot be read: {error}.", where=str(file)) from error
+        text = file.read_text("utf-8-sig")
+    except OSError as error:
+        by = f" ({asked} includes it)" if asked else ""
+        raise RequirementsError(f"cannot be read: {error.strerror}{by}.", where=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise RequirementsError(f"cannot be read: {error}.", where=str(file), hint="Save it as UTF-8.") from error
     for number, raw in _joined(text):
         line = _COMMENT.sub("", raw).strip()
         if not line:
@@ -158,10 +186,10 @@ def _lines(file: Path, including: tuple[Path, ...]) -> Iterator[tuple[str, str]]
         if include is None:
             yield line, f"{file}:{number}"
             continue
-        inner = file.parent / include["path"]
+        inner = (file.parent / include["path"]).resolve()
         if inner in including:
-            raise RequirementsError(f"{include['path']} includes itself.", where=str(file))
-        yield from _lines(inner, (*including, inner))
+            raise RequirementsError(f"{include['path']} includes itself.", where=f"{file}:{number}")
+        yield from _lines(inner, (*including, inner), f"{file}:{number}")
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:

@@ -64,11 +64,12 @@ def merge_sources(
     install_root: Path | None = None,
     host_for: HostFor | None = None,
     address: Callable[[], str] = machine_address,
+    open_values: str | None = None,
 ) -> Merged:
-    """Run the pipeline over ``sources``; call it inside ``interpolation.environment``.
+    """Run the pipeline over ``sources``; call it inside ``interpolation.environment``. ``open_values``: put where a value is open.
 
     An install root with a pyproject.toml is a checkout: results and caches go there by default (contract-config 4.3).
     """
     editable = install_root is not None and (install_root / "pyproject.toml").is_file()
     working = install_root if editable and install_root is not None else cwd
-    return run_pipeline(sources, Surroundings(cwd, working, environ, ports, address, host_for))
+    return run_pipeline(sources, Surroundings(cwd, working, environ, ports, address, host_for, open_values))

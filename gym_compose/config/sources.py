@@ -123,7 +123,7 @@ class _Tree:
         hits = self._hits()
         root, directory = hits[0]
         runtime, lines, extras, flags = self._runtime(directory)
-        file = requirement_file(directory) if runtime == "nemo-gym" else None
+        file = requirement_file(directory) if runtime != "dockerfile" else None
         project = file if file is not None and file.name == "pyproject.toml" else None
         files = tuple(source_files(directory))
         computes = project is not None and computes_dependencies(project)
@@ -140,7 +140,7 @@ class _Tree:
             shadowed=tuple(str(other) for _, other in hits[1:]),
             entrypoint_flags=tuple(flags.items()),
             extras=extras,
-            overrides=override_lines(directory) if runtime == "nemo-gym" else (),
+            overrides=override_lines(directory) if runtime != "dockerfile" else (),
             unindexed=unindexed_dependencies(project) if project is not None else (),
             computed=tuple(item.path for item in files if computes and is_project_file(item.path)),
             places=_places(directory) if runtime != "dockerfile" else (),
@@ -205,7 +205,7 @@ class _Tree:
         file = directory / name
         if not file.is_file():
             raise EntrypointError(f"entrypoint {name!r} is not a file in {directory}.", where=f"server instance {self.entrypoints[name]}")
-        return Entrypoint(file)
+        return Entrypoint(file, (directory, *(root.path for root in self.roots)))
 
 
 def _places(directory: Path) -> tuple[tuple[str, str], ...]:
@@ -219,8 +219,16 @@ def source_files(directory: Path) -> Iterator[SourceFile]:
 
     Left out: hidden files, caches, virtual environments, ``tests``, and the datasets ``data/**/*.jsonl`` except ``example.jsonl``.
     """
-    for path in sorted(_walk(directory, "", frozenset())):
+    try:
+        paths = sorted(_walk(directory, "", frozenset()))
+    except OSError as error:
+        raise ServerDirectoryError(f"cannot be read: {error.strerror}.", where=str(error.filename or directory)) from error
+    for path in paths:
         file = directory / path
+        if any(0xDC80 <= ord(character) <= 0xDCFF for character in path):
+            raise ServerDirectoryError(
+                "the name of a file is not UTF-8, so no image can hold it.", where=ascii(str(file)), hint="Rename or remove it."
+            )
         try:
             status = file.stat()
             with file.open("rb") as stream:
@@ -244,8 +252,9 @@ def read_manifest(directory: Path) -> ServerManifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"]) or "the file"
+        what = first["msg"].lower() if first["loc"] else "it has to be a mapping"
         raise InvalidInputError(
-            f"{place}: {first['msg'].lower()}.", where=str(file), hint="Fields: files (list of dotted fields), egress, stateful."
+            f"{place}: {what}.", where=str(file), hint="Fields: files (list of dotted fields), egress, stateful."
         ) from error
     return ServerManifest(files=parsed.files, egress=parsed.egress, stateful=parsed.stateful)
 
@@ -285,7 +294,9 @@ def _walk(root: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterato
     identity = (status.st_dev, status.st_ino)
     if identity in above:
         return
-    for entry in os.scandir(here):
+    with os.scandir(here) as found:
+        entries = list(found)
+    for entry in entries:
         name = entry.name
         if name.startswith("."):
             continue

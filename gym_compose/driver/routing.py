@@ -100,15 +100,27 @@ class Router:
         """The environment server that the mode chooses, None for "by its agent". Raises ValueError for a row without a route."""
         taskset = taskset_of(row)
         if taskset is not None:
-            routes = self.routes or {}
-            if taskset not in routes:
-                raise ValueError(f"taskset {taskset!r} has no route in {ROUTES_KEY}. {close_or_all(taskset, list(routes))}")
-            return routes[taskset]
+            return self._route(taskset)
         if self.mode == "agent":
             return None
         if self.mode == "legacy":
             return self.server_name
         raise ValueError("environment_routing_mode=taskset takes materialized rows only; mode agent takes both kinds")
+
+    def _route(self, taskset: str) -> str:
+        """The environment server of a taskset. Raises ValueError when the routes name none, several, or one that does not run."""
+        routes = self.routes or {}
+        if taskset not in routes:
+            raise ValueError(f"taskset {taskset!r} has no route in {ROUTES_KEY}. {close_or_all(taskset, list(routes))}")
+        # A config's value may be anything; only a request's routes were checked.
+        target: Any = routes[taskset]
+        if isinstance(target, list | tuple):
+            raise ValueError(f"taskset {taskset!r} is routed to {', '.join(map(repr, target))}: {ROUTES_KEY} names one server for each")
+        if not isinstance(target, str) or target not in self.servers:
+            what = "is not an environment server" if target in self.config else "is not in the running config"
+            close = close_or_all(str(target), list(self.servers))
+            raise ValueError(f"taskset {taskset!r} is routed to {target!r}, which {what}. {close}")
+        return target
 
     def place(self, row: dict[str, Any], line: int = 0) -> EnvironmentServer | None:
         """The server that gets this row, which is stamped with ``agent_ref`` where it names none (contract-data 1.6 b, c).

@@ -65,11 +65,15 @@ if TYPE_CHECKING:
     from gym_compose.serving.errors import HTTPError as HTTPError
     from gym_compose.serving.errors import JudgeError as JudgeError
     from gym_compose.serving.model import ModelServer as ModelServer
+    from gym_compose.serving.participants import AgentParticipant as AgentParticipant
+    from gym_compose.serving.participants import ParticipantError as ParticipantError
+    from gym_compose.serving.participants import ResourcesSession as ResourcesSession
     from gym_compose.serving.resources import ResourcesServer as ResourcesServer
     from gym_compose.serving.resources import Verdict as Verdict
     from gym_compose.serving.resources import VerifyRequest as VerifyRequest
     from gym_compose.serving.server import Server as Server
     from gym_compose.serving.turn import SingleAgentTurn as SingleAgentTurn
+    from gym_compose.serving.turn import SingleAgentTurnConfig as SingleAgentTurnConfig
     from gym_compose.serving.turn import TurnInput as TurnInput
 
 _HOMES = {
@@ -92,9 +96,10 @@ _HOMES = {
     "episode": ("Episode", "HandledEpisodeError"),
     "errors": ("HTTPError", "JudgeError"),
     "model": ("ModelServer",),
+    "participants": ("AgentParticipant", "ParticipantError", "ResourcesSession"),
     "resources": ("ResourcesServer", "Verdict", "VerifyRequest"),
     "server": ("Server",),
-    "turn": ("SingleAgentTurn", "TurnInput"),
+    "turn": ("SingleAgentTurn", "SingleAgentTurnConfig", "TurnInput"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -381,10 +381,18 @@ class ServerClient:
         headers: Mapping[str, str] | None = None,
         cookies: Mapping[str, str] | None = None,
         deadline: Deadline = UNBOUNDED,
+        retry_refused: bool = True,
     ) -> Reply:
         """``POST`` to another instance; arguments and errors as ``HttpClient.request``."""
         return await self.http.request(
-            "POST", self.base_url(server) + path, json=json, data=data, headers=headers, cookies=cookies, deadline=deadline
+            "POST",
+            self.base_url(server) + path,
+            json=json,
+            data=data,
+            headers=headers,
+            cookies=cookies,
+            deadline=deadline,
+            retry_refused=retry_refused,
         )
 
     async def get(

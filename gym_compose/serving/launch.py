@@ -54,7 +54,8 @@ def run(public: PublicSlice, *, import_only: bool = False) -> None:
     os.chdir(public.server_dir)
     # As ``python app.py`` has it: the script's directory first. This file's own directory must not stand there.
     own = str(Path(__file__).parent)
-    sys.path[:] = [public.server_dir, *public.python_path, *(path for path in sys.path if path not in ("", own))]
+    first = dict.fromkeys((str(entry.resolve().parent), public.server_dir))  # an entry point may stand elsewhere (contract-config 4.3)
+    sys.path[:] = [*first, *public.python_path, *(path for path in sys.path if path not in ("", own))]
     sys.argv = [str(entry)]
     runpy.run_path(str(entry), run_name="__gym_compose_import__" if import_only else "__main__")
 

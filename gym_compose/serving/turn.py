@@ -12,36 +12,20 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gym_compose.serving.client import PeerError, Reference, Reply, ServerClient
-from gym_compose.serving.config import first_block
-from gym_compose.serving.episode import CleanupHandle, Episode, HandledEpisodeError
-from gym_compose.serving.prefix import rollout_path
-from gym_compose.wire.episodes import (
-    AgentCloseRequest,
-    AgentCloseResponse,
-    AgentSeedRequest,
-    AgentSeedResponse,
-    DirectHTTPToolAccess,
-    MCPConnection,
-    MCPToolAccess,
-    ResourcesCloseRequest,
-    ResourcesSeedRequest,
-    ResourcesSeedResponse,
-    SingleAgentTurnFailure,
-    ToolAccess,
-)
-from gym_compose.wire.failures import FailureStage, cut_reason
-from gym_compose.wire.responses import ResponsesCreateParams, ResponsesObject
+from gym_compose.serving.config import AgentServerReference, EnvironmentServerConfig, ResourcesServerReference
+from gym_compose.serving.episode import Episode, HandledEpisodeError
+from gym_compose.serving.participants import ParticipantError, Transport
+from gym_compose.wire.episodes import SingleAgentTurnFailure
+from gym_compose.wire.responses import ResponsesCreateParams
 from gym_compose.wire.run_body import AGENT_OBSERVATIONS
 
-Transport = Literal["direct_http", "mcp"]
+if TYPE_CHECKING:
+    from gym_compose.serving.environment import EnvironmentServer
 
 
 class TurnInput(BaseModel):
@@ -71,192 +55,37 @@ class TurnInput(BaseModel):
         return folded
 
 
-class TurnError(Exception):
-    """A peer answered, but not what the protocol asks for. Not retryable: it would do so again."""
+class SingleAgentTurnConfig(EnvironmentServerConfig):
+    """Block of an environment server that runs this protocol. ``resources_tool_transports``: how the agent is to reach the tools."""
 
-
-def _retryable(error: Exception) -> bool:
-    return isinstance(error, TimeoutError) or (isinstance(error, PeerError) and error.retryable)
-
-
-def _parse(model: type[BaseModel], reply: Reply) -> Any:
-    try:
-        return model.model_validate_json(reply.raise_for_status().body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TurnError(f"{reply.method} {reply.url}: the answer is no {model.__name__} ({where}: {first['msg']})") from None
+    resources_server: ResourcesServerReference
+    agent_server: AgentServerReference
+    resources_tool_transports: list[Transport] = Field(default_factory=list)
 
 
 @dataclass
 class SingleAgentTurn:
-    """The protocol, bound to a resources server and an agent. ``token_capture`` adds the capture segment to the path of call 3."""
+    """The protocol, bound to the environment server that runs it, and to the resources server and the agent of a config."""
 
-    client: ServerClient
-    resources_server: Reference
-    agent_server: Reference
-    transports: tuple[Transport, ...] = ()
-    token_capture: bool = False
-
-    @classmethod
-    def from_config(
-        cls,
-        client: ServerClient,
-        merged: Mapping[str, Any],
-        resources_server: Reference,
-        agent_server: Reference,
-        transports: tuple[Transport, ...],
-    ) -> Self:
-        """``token_capture`` as the merged config says it for that agent (contract-data 1.16)."""
-        capture = merged.get("token_id_capture") or {}
-        block = first_block(dict(merged), agent_server.name)
-        wanted = isinstance(capture, dict) and bool(capture.get("enabled"))
-        own = block is not None and bool(block[2].get("token_id_capture"))
-        return cls(client, resources_server, agent_server, transports, wanted and (bool(capture.get("all_agents")) or own))
+    environment: EnvironmentServer
+    config: SingleAgentTurnConfig
 
     async def run(self, episode: Episode[TurnInput]) -> dict[str, Any]:
-        """The verify answer, all its fields kept, with ``ng_agent_observations``. Raises HandledEpisodeError saying the stage."""
-        return await _Turn(self, episode).run()
-
-
-@dataclass
-class _Turn:
-    """One run of the protocol: ids, cookies, and what the closes brought."""
-
-    protocol: SingleAgentTurn
-    episode: Episode[TurnInput]
-    resources_session_id: str = field(default_factory=lambda: f"resources-session-{uuid.uuid4().hex}")
-    agent_session_id: str = field(default_factory=lambda: f"agent-session-{uuid.uuid4().hex}")
-    resources_cookies: dict[str, str] = field(default_factory=dict)
-    agent_cookies: dict[str, str] = field(default_factory=dict)
-    observations: dict[str, Any] | None = None
-    partial: dict[str, Any] | None = None
-
-    async def run(self) -> dict[str, Any]:
-        stage: FailureStage = "seed"
+        """The verify answer, all its fields kept, with ``ng_agent_observations``. Raises HandledEpisodeError saying the stage; the failure
+        holds the agent's answer as ``partial_response`` when there was one."""
+        task = episode.task_input
+        resources = self.environment.resources_session(episode, self.config.resources_server)
+        agent = self.environment.agent_session(episode, self.config.agent_server, resources=resources)
+        answer: dict[str, Any] | None = None
         try:
-            resources = self.episode.on_exit("resources session", self.close_resources)
-            seed = await self.seed_resources()
-            accesses = self.grants(seed)
-            stage = "agent"
-            agent = self.episode.on_exit("agent session", self.close_agent)
-            await self.seed_agent(seed, accesses)
-            answer = await self.ask_agent()
-            stage = "cleanup"
-            self.partial = answer
-            await agent.close()
-            stage = "verification"
-            result = await self.verify(answer)
-        except HandledEpisodeError:
-            raise
-        except Exception as error:
-            raise self.failure(stage, error) from error
-        self._retry_once(resources)
-        result[AGENT_OBSERVATIONS] = self.observations
+            seed = await resources.open(task.task_data)
+            await agent.open(resources.grants(seed, self.config.resources_tool_transports), seed.sandbox_access)
+            answer = await agent.respond(task.responses_create_params)
+            receipt = await agent.close()
+            given = task.responses_create_params.given_fields()
+            result = await resources.verify({**task.task_data, "responses_create_params": given, "response": answer})
+        except ParticipantError as error:
+            raise HandledEpisodeError(SingleAgentTurnFailure(**error.failure.model_dump(), partial_response=answer)) from error
+        resources.close_with_retry()
+        result[AGENT_OBSERVATIONS] = receipt.agent_observations
         return result
-
-    def _retry_once(self, resources: CleanupHandle) -> None:
-        # Cleanups run last first: this one, and if it fails the registered one once more. The verdict stands either way.
-        self.episode.on_exit("resources session after the verdict", resources.close)
-
-    def failure(self, stage: FailureStage, error: Exception) -> HandledEpisodeError:
-        text = str(error) or type(error).__name__
-        return HandledEpisodeError(
-            SingleAgentTurnFailure(
-                failure_reason=cut_reason(text),
-                terminal=not _retryable(error),
-                stage=stage,
-                partial_response=self.partial if stage in ("cleanup", "verification") else None,
-            )
-        )
-
-    async def _post(self, server: Reference, path: str, json: Any, cookies: Mapping[str, str] | None = None) -> Reply:
-        return await self.protocol.client.post(server, path, json=json, cookies=cookies)
-
-    async def seed_resources(self) -> ResourcesSeedResponse:
-        request = ResourcesSeedRequest.model_construct(
-            resources_session_id=self.resources_session_id,
-            episode_id=self.episode.id,
-            task_id=self.episode.task_id,
-            task_data=self.episode.task_input.task_data,
-        )
-        reply = await self._post(self.protocol.resources_server, "/seed_session", request)
-        reply.raise_for_status()
-        self.resources_cookies = reply.cookies
-        if not self.resources_cookies:
-            raise TurnError(f"POST {reply.url}: the answer to the seed sets no session cookie")
-        seed: ResourcesSeedResponse = _parse(ResourcesSeedResponse, reply)
-        if seed.resources_session_id != self.resources_session_id:
-            raise TurnError(f"POST {reply.url}: the answer to the seed is for another session")
-        return seed
-
-    def grants(self, seed: ResourcesSeedResponse) -> list[ToolAccess]:
-        """How the agent reaches the tools. Raises TurnError when the resources server lacks a transport that the config asks for."""
-        name = self.protocol.resources_server.name
-        base_url = self.protocol.client.base_url(self.protocol.resources_server).rstrip("/")
-        accesses: list[ToolAccess] = []
-        if "direct_http" in self.protocol.transports:
-            accesses.append(
-                DirectHTTPToolAccess.model_validate(
-                    {"name": f"{name}.direct_http", "required": True, "base_url": base_url, "cookies": self.resources_cookies}
-                )
-            )
-        if "mcp" in self.protocol.transports:
-            tools = seed.resources_tools
-            if tools is None:
-                raise TurnError(f"resources_tool_transports asks for mcp, and {name} serves no tools over MCP (expose_tools_over_mcp)")
-            if tools.transport != "http":
-                raise TurnError(f"{name} offers its tools over MCP transport {tools.transport!r}, which no agent here speaks")
-            url = f"{base_url}/{tools.url_path.lstrip('/')}"
-            connection = MCPConnection.model_validate({"url": url, "headers": tools.headers})
-            accesses.append(MCPToolAccess(name=tools.server_name, required=True, connection=connection))
-        return accesses
-
-    async def seed_agent(self, seed: ResourcesSeedResponse, accesses: list[ToolAccess]) -> None:
-        request = AgentSeedRequest(
-            agent_session_id=self.agent_session_id,
-            episode_id=self.episode.id,
-            task_id=self.episode.task_id,
-            tool_accesses=accesses,
-            sandbox_access=seed.sandbox_access,
-        )
-        reply = await self._post(self.protocol.agent_server, "/v1/agent_sessions", request.model_dump(mode="json"))
-        answer: AgentSeedResponse = _parse(AgentSeedResponse, reply)
-        if answer.agent_session_id != self.agent_session_id:
-            raise TurnError(f"POST {reply.url}: the answer is for another session")
-        self.agent_cookies = reply.cookies
-
-    async def ask_agent(self) -> dict[str, Any]:
-        path = rollout_path(self.episode.id.capture_key, "/v1/responses", token_capture=self.protocol.token_capture)
-        params = self.episode.task_input.responses_create_params.given_fields()
-        reply = await self._post(self.protocol.agent_server, path, params, self.agent_cookies)
-        answer: ResponsesObject = _parse(ResponsesObject, reply)
-        self.agent_cookies = reply.cookies or self.agent_cookies
-        return answer.full()
-
-    async def close_agent(self) -> None:
-        request = AgentCloseRequest(agent_session_id=self.agent_session_id, episode_id=self.episode.id)
-        reply = await self._post(self.protocol.agent_server, "/v1/agent_sessions/close", request.model_dump(), self.agent_cookies)
-        receipt: AgentCloseResponse = _parse(AgentCloseResponse, reply)
-        if receipt.agent_session_id != self.agent_session_id:
-            raise TurnError(f"POST {reply.url}: the receipt is for another session")
-        self.observations = receipt.agent_observations
-        if receipt.resources_cookies is not None:
-            self.resources_cookies = receipt.resources_cookies
-
-    async def verify(self, answer: dict[str, Any]) -> dict[str, Any]:
-        body = {
-            **self.episode.task_input.task_data,
-            "responses_create_params": self.episode.task_input.responses_create_params.given_fields(),
-            "response": answer,
-        }
-        reply = await self._post(self.protocol.resources_server, "/verify", body, self.resources_cookies)
-        result = reply.raise_for_status().json()
-        if not isinstance(result, dict) or isinstance(result.get("reward"), bool) or not isinstance(result.get("reward"), int | float):
-            raise TurnError(f"POST {reply.url}: the verdict has no numeric reward")
-        return result
-
-    async def close_resources(self) -> None:
-        request = ResourcesCloseRequest(resources_session_id=self.resources_session_id, episode_id=self.episode.id)
-        reply = await self._post(self.protocol.resources_server, "/close_session", request.model_dump(), self.resources_cookies)
-        reply.raise_for_status()

@@ -46,7 +46,7 @@ def refers_to_agent(name: str, reference: Any) -> bool:
     if not isinstance(reference, Mapping):
         return False
     kind = reference.get("type")
-    return kind == AGENTS or (name == AGENT_FIELD and kind is None)
+    return kind == AGENTS or (name == AGENT_FIELD and kind in (None, MISSING))
 
 
 def relay_name(agent: str, agent_type: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gym_compose.tasks.errors import DatasetAgentError
+from gym_compose.wire.names import SERVER_TYPES
 from gym_compose.wire.references import (
     AGENT_TYPE,
     ENVIRONMENT_TYPE,
@@ -35,6 +36,13 @@ def dataset_agent_pins(config: Mapping[str, Any], instance: str) -> tuple[str, .
             if isinstance(dataset, Mapping) and isinstance(dataset.get("agent"), str):
                 pins[dataset["agent"]] = None
     return tuple(pins)
+
+
+def taskset_environment_server(config: Mapping[str, Any], taskset: str | None) -> str | None:
+    """The environment server that ``environment_server_routes`` names for a taskset; None without a taskset or a route."""
+    routes = config.get(ROUTES_KEY)
+    target = routes.get(taskset) if taskset is not None and isinstance(routes, Mapping) else None
+    return target if isinstance(target, str) and target else None
 
 
 def resolve_dataset_agent(config: Mapping[str, Any], instance: str, *, pin: str | None = None, taskset: str | None = None) -> str | None:
@@ -74,15 +82,13 @@ def resolve_dataset_agent(config: Mapping[str, Any], instance: str, *, pin: str 
 
 
 def _of_taskset(config: Mapping[str, Any], instance: str, pin: str | None, taskset: str) -> str | None:
-    routes = config.get(ROUTES_KEY)
-    target = routes.get(taskset) if isinstance(routes, Mapping) else None
-    if not isinstance(target, str) or not target:
-        raise DatasetAgentError(f"taskset {taskset!r} has no route", hint=f"Set {ROUTES_KEY}.{taskset} to an environment server.")
+    target = taskset_environment_server(config, taskset)
+    if target is None:
+        raise _no_route(config, taskset)
     top = config.get(target)
     servers = top.get(ENVIRONMENT_TYPE) if isinstance(top, Mapping) else None
     if not isinstance(servers, Mapping) or len(servers) != 1:
-        close = close_or_all(target, [block.instance for block in server_blocks(config, ENVIRONMENT_TYPE)])
-        raise DatasetAgentError(f"the route of taskset {taskset!r} leads to {target!r}, which is not one environment server", hint=close)
+        raise _not_one_server(config, taskset, target)
     server = next(iter(servers.values()))
     if not isinstance(server, Mapping):
         raise DatasetAgentError(f"environment server {target!r} has no fields", hint="Its block is a mapping.")
@@ -112,3 +118,35 @@ def _of_taskset(config: Mapping[str, Any], instance: str, pin: str | None, tasks
             f"is bound to {referenced_name(server, 'resources_server') or 'none'}"
         )
     return environment_server_attributed_agent(server)
+
+
+def _no_route(config: Mapping[str, Any], taskset: str) -> DatasetAgentError:
+    """Why ``environment_server_routes`` names no server for a taskset: it does not mention it, or it mentions several."""
+    routes = config.get(ROUTES_KEY)
+    target = routes.get(taskset) if isinstance(routes, Mapping) else None
+    if not isinstance(target, list | tuple | Mapping) or not target:
+        return DatasetAgentError(f"taskset {taskset!r} has no route", hint=f"Set {ROUTES_KEY}.{taskset} to an environment server.")
+    return DatasetAgentError(
+        f"taskset {taskset!r} is routed to {len(target)} servers: {', '.join(map(str, target))}",
+        where=f"{ROUTES_KEY}.{taskset}",
+        hint="A taskset has one environment server, named as a text. Rows that are for another need a taskset of their own.",
+    )
+
+
+def _not_one_server(config: Mapping[str, Any], taskset: str, target: str) -> DatasetAgentError:
+    """Why the block that a route names is not one environment server: it is missing, of another type, or several."""
+    top = config.get(target)
+    leads = f"the route of taskset {taskset!r} leads to {target!r}, which is not one environment server"
+    close = close_or_all(target, [block.instance for block in server_blocks(config, ENVIRONMENT_TYPE)])
+    if not isinstance(top, Mapping):
+        return DatasetAgentError(f"{leads}: the config has no such block", where=f"{ROUTES_KEY}.{taskset}", hint=close)
+    servers = top.get(ENVIRONMENT_TYPE)
+    if isinstance(servers, Mapping) and len(servers) > 1:
+        return DatasetAgentError(
+            f"{leads} but {len(servers)}: {', '.join(map(str, servers))}",
+            where=f"{target}.{ENVIRONMENT_TYPE}",
+            hint="Give each a block of its own, and the taskset the name of one.",
+        )
+    kinds = [kind for kind in SERVER_TYPES if kind in top and kind != ENVIRONMENT_TYPE]
+    what = f"it holds {' and '.join(kinds)}" if kinds else "its block is empty"
+    return DatasetAgentError(f"{leads}: {what}", where=f"{ROUTES_KEY}.{taskset}", hint=close)

@@ -21,7 +21,7 @@ from gym_compose.config.layers import read_sources
 from gym_compose.config.load import resolve_what_can_be
 from gym_compose.config.ports import OfflinePorts
 from gym_compose.config.resolve import merge_sources
-from gym_compose.tasks.agents import dataset_agent_pins, resolve_dataset_agent
+from gym_compose.tasks.agents import dataset_agent_pins, resolve_dataset_agent, taskset_environment_server
 from gym_compose.tasks.errors import DatasetAgentError
 from gym_compose.tasks.manifest import ManifestDataset
 from gym_compose.wire.names import ServerType
@@ -56,6 +56,8 @@ class Composition:
     rollout_driver: str | None
     grading_mode: str | None
     components: tuple[Component, ...]
+    tasksets: Mapping[str, str]
+    """Dataset to its taskset, for those that declare one; a manifest does not mirror it."""
 
     def component(self, role: str) -> Component | None:
         return next((component for component in self.components if component.role == role), None)
@@ -132,6 +134,9 @@ class _Reader:
             rollout_driver=None if driver is None else str(driver),
             grading_mode=None if grading is None else str(grading),
             components=tuple(components),
+            tasksets={
+                dataset["name"]: dataset["taskset"] for dataset in holder.block.get("datasets") or () if dataset.get("taskset") is not None
+            },
         )
 
     def _holder(self, owner: str | None) -> _Server:
@@ -163,19 +168,22 @@ class _Reader:
                 where=self.where,
                 hint="Rows are routed by the instance that declares them: all of its pins have to agree.",
             )
-        tasksets = {dataset.get("taskset") for dataset in holder.block.get("datasets") or ()} or {None}
         pin = pins[0] if pins else None
+        # Flat rows go by the pin of the instance that declares them, those of a taskset by its route.
+        routed = {(dataset.get("agent") if (taskset := dataset.get("taskset")) else pin, taskset) for dataset in holder.block["datasets"]}
         try:
-            agents = {resolve_dataset_agent(self.config, holder.name, pin=pin, taskset=taskset) for taskset in tasksets}
+            agents = {resolve_dataset_agent(self.config, holder.name, pin=own, taskset=taskset) for own, taskset in routed}
         except DatasetAgentError as error:
             raise EnvironmentValidationError(
                 f"the datasets of {holder.name!r}: {error.message}.", where=self.where, hint=error.hint
             ) from None
         if None in agents:
+            several = [name for (_, name) in routed if name and resolve_dataset_agent(self.config, holder.name, taskset=name) is None]
+            server = taskset_environment_server(self.config, several[0])
             raise EnvironmentValidationError(
-                f"a taskset of {holder.name!r} is routed to an environment server that fronts several agents.",
+                f"taskset {several[0]!r} of {holder.name!r} is routed to {server!r}, which fronts several agents and has no agent_server.",
                 where=self.where,
-                hint="A manifest describes one agent, this composition has several.",
+                hint="A manifest describes one agent, so it cannot describe this taskset.",
             )
         if len(agents) > 1:
             listed = ", ".join(sorted(str(agent) for agent in agents))

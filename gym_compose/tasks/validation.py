@@ -93,7 +93,7 @@ def validate_manifest(
         except ManifestError as error:
             raise EnvironmentValidationError(error.message, where=error.where) from None
     inferred = _inferred(composition, roots)
-    checked = _Check(found.manifest, str(found.path), roots)
+    checked = _Check(found.manifest, str(found.path), roots, composition.tasksets)
     checked.prompts()
     checked.driver()
     datasets = tuple(checked.dataset(dataset) for dataset in found.manifest.datasets)
@@ -141,6 +141,7 @@ class _Check:
     manifest: Manifest
     where: str
     roots: Sequence[Path]
+    tasksets: Mapping[str, str]
 
     def prompts(self) -> None:
         """Of a benchmark: a template is one for all of its datasets; an agent's template is there and is one."""
@@ -215,7 +216,11 @@ class _Check:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"])
-            raise EnvironmentValidationError(f"the row is no run request: {place}: {first['msg']}.", where=where) from None
+            taskset = self.tasksets.get(dataset.name)
+            hint = None
+            if taskset is not None:
+                hint = f"A manifest describes rows that are run requests; it cannot describe tasks of another shape (taskset {taskset!r})."
+            raise EnvironmentValidationError(f"the row is no run request: {place}: {first['msg']}.", where=where, hint=hint) from None
 
     def _prompt(self, template: str) -> Prompt:
         path = locate(template, self.roots)

@@ -82,6 +82,11 @@ class Settings:
     journal_fsync: str = "interval"  # always: before each request leaves | interval | never
     journal_fsync_seconds: float = 1.0
 
+    # Data
+    row_check_seconds: float = 3600.0  # a server's task_data.py and dataset_metrics.py on one file of rows
+    prepare_seconds: float = 7200.0  # one prepare script, its requirements included
+    download_seconds: float = 3600.0  # one dataset
+
     # Command line
     watch_seconds: float = 0.5  # how soon a foreground command sees Ctrl+C and a dead server
     plain_progress_seconds: float = 5.0  # between two progress lines of a run off a terminal

@@ -42,9 +42,6 @@ class LegacyAgentEnvironmentServer(EnvironmentServer):
     async def _relay_run(self, body: bytes, call: Call) -> Response:  # noqa: ARG002 - the relay takes the bytes from the call
         return await relay(self.client, self.config.agent_server, "/run", call)
 
-    def metrics_server(self) -> AgentServerReference:
-        return self.config.agent_server
-
 
 if __name__ == "__main__":
     LegacyAgentEnvironmentServer.run_webserver()

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from gym_compose.serving import (
-    AgentServerReference,
-    EnvironmentServer,
-    EnvironmentServerConfig,
-    Episode,
-    ResourcesServerReference,
-    SingleAgentTurn,
-    TurnInput,
-)
-
-
-class SingleAgentTurnConfig(EnvironmentServerConfig):
-    resources_server: ResourcesServerReference
-    agent_server: AgentServerReference
-    resources_tool_transports: list[Literal["direct_http", "mcp"]] = Field(default_factory=list)
+from gym_compose.serving import EnvironmentServer, Episode, SingleAgentTurn, SingleAgentTurnConfig, TurnInput
 
 
 class SingleAgentTurnEnvironmentServer(EnvironmentServer):
@@ -30,16 +14,10 @@ class SingleAgentTurnEnvironmentServer(EnvironmentServer):
     task_input = TurnInput
 
     def setup(self) -> None:
-        config = self.config
-        self._protocol = SingleAgentTurn.from_config(
-            self.client, self.merged, config.resources_server, config.agent_server, tuple(config.resources_tool_transports)
-        )
+        self._protocol = SingleAgentTurn(self, self.config)
 
     async def run(self, episode: Episode[Any]) -> dict[str, Any]:
         return await self._protocol.run(episode)
-
-    def metrics_server(self) -> ResourcesServerReference:
-        return self.config.resources_server
 
 
 if __name__ == "__main__":

@@ -28,9 +28,19 @@ DATA = Path(__file__).resolve().parent / "data"
 ANSWERS = "answers.jsonl"
 
 
-def prepare(family: str = DEMO_FAMILIES[0], size: int = DEMO_SIZE, seed: int = DEMO_SEED, output: str | Path = DATA) -> Path:
-    """Write the dataset of one family and return its path: the entry point of ``gym eval prepare`` (contract-data 3.7)."""
-    return write([family], size=size, seed=seed, output=Path(output), flat=False)[0]
+def prepare(
+    family: str | None = None, size: int = DEMO_SIZE, seed: int = DEMO_SEED, output: str | Path = DATA, jsonl_fpath: str | None = None
+) -> Path:
+    """Write the dataset of one family and return its path: the entry point of ``gym eval prepare`` (contract-data 3.7).
+
+    ``family``: default that of the file ``jsonl_fpath``, which the command hands over. The demo's families are written together, as they
+    share one file of answers.
+    """
+    name = family or (Path(jsonl_fpath).stem if jsonl_fpath is not None else DEMO_FAMILIES[0])
+    wanted = name.removesuffix("_flat")
+    demo = wanted in DEMO_FAMILIES
+    write(DEMO_FAMILIES if demo else [wanted], size=size, seed=seed, output=Path(output), flat=demo or wanted != name)
+    return Path(output) / f"{name}.jsonl"
 
 
 def write(families: Sequence[str], *, size: int, seed: int, output: Path, flat: bool) -> list[Path]:

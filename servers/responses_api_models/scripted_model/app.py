@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from scripted_answers import Answers, AnswersConfig
+from scripted_dialogues import Dialogues, DialoguesConfig, TurnConfig
 from scripted_reply import chat_conversation, chat_tools, to_completion, to_response
 from scripted_rules import (
     AnswersRule,
     ConstantRule,
+    DialoguesRule,
     EchoRule,
     FirstToolCallRule,
     Rule,
-    ScriptedCall,
     ScriptedReply,
     ScriptedRequest,
     TurnsRule,
@@ -25,25 +26,7 @@ from gym_compose.serving import Call, HTTPError, ModelServer, ModelServerConfig
 from gym_compose.wire.chat import ChatCompletionCreateParams
 from gym_compose.wire.responses import ResponsesCreateParams
 
-RuleName = Literal["answers", "constant", "echo", "first_tool_call", "turns"]
-
-
-class CallConfig(BaseModel):
-    """A tool call of a script; ``arguments`` is an object, or the text itself (to script arguments that are no JSON)."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(min_length=1)
-    arguments: dict[str, Any] | str = Field(default_factory=dict)
-
-
-class TurnConfig(BaseModel):
-    """A turn of a script: a text, calls, both, or nothing (a model that falls silent)."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    text: str | None = None
-    calls: list[CallConfig] = Field(default_factory=list)
+RuleName = Literal["answers", "constant", "dialogues", "echo", "first_tool_call", "turns"]
 
 
 class ScriptedModelConfig(ModelServerConfig):
@@ -55,6 +38,7 @@ class ScriptedModelConfig(ModelServerConfig):
     seed: int = 0
     text: str | None = None
     turns: list[TurnConfig] = Field(default_factory=list)
+    dialogues: DialoguesConfig | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> ScriptedModelConfig:
@@ -62,8 +46,9 @@ class ScriptedModelConfig(ModelServerConfig):
             "answers": self.answers is None,
             "text": self.text is None and self.rule in ("constant", "first_tool_call"),
             "turns": not self.turns,
+            "dialogues": self.dialogues is None,
         }
-        needed = {"answers": "answers", "constant": "text", "first_tool_call": "text", "turns": "turns"}.get(self.rule)
+        needed = {"constant": "text", "first_tool_call": "text", "echo": None}.get(self.rule, self.rule)
         if needed is not None and missing[needed]:
             raise ValueError(f"rule {self.rule!r} needs {needed!r}")
         if self.rule == "answers" and "{answer}" not in self.answer_template:
@@ -118,20 +103,15 @@ def _make_rule(config: ScriptedModelConfig) -> Rule:
             return AnswersRule(Answers.load(config.answers), config.accuracy, config.seed, config.answer_template)
         case "constant":
             return ConstantRule(config.text or "")
+        case "dialogues":
+            assert config.dialogues is not None
+            return DialoguesRule(Dialogues.load(config.dialogues))
         case "echo":
             return EchoRule()
         case "first_tool_call":
             return FirstToolCallRule(config.text or "")
         case "turns":
-            return TurnsRule(tuple(_turn(turn) for turn in config.turns))
-
-
-def _turn(turn: TurnConfig) -> ScriptedReply:
-    calls = tuple(
-        ScriptedCall(call.name, call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode())
-        for call in turn.calls
-    )
-    return ScriptedReply(text=turn.text, calls=calls)
+            return TurnsRule(tuple(turn.reply() for turn in config.turns))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,12 @@ def canonical(prompt: object, instructions: str | None = None) -> Canonical:
     return tuple(pairs)
 
 
+def opening(prompt: Canonical) -> Canonical:
+    """How a conversation begins: everything up to its first message of a user, that included."""
+    first = next((number for number, (role, _) in enumerate(prompt, start=1) if role == "user"), len(prompt))
+    return prompt[:first]
+
+
 def fingerprint(prompt: Canonical) -> bytes:
     """The SHA-256 of the canonical form: the key of an answer and an input of every draw."""
     return hashlib.sha256(orjson.dumps([list(pair) for pair in prompt])).digest()

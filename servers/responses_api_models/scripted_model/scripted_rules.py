@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import orjson
 from scripted_answers import Answers
-from scripted_prompt import Canonical, canonical, fingerprint, has_tool_output, last_user_text, model_turns, quote
+from scripted_prompt import Canonical, canonical, fingerprint, has_tool_output, last_user_text, model_turns, opening, quote
 
 _WRONG_ANSWERS = ("?", "~", "#", "no idea")
 """Tried in this order: the first that neither holds the reference answer nor stands in it."""
@@ -95,10 +95,37 @@ class TurnsRule:
     turns: tuple[ScriptedReply, ...]
 
     def reply(self, request: ScriptedRequest) -> ScriptedReply:
-        number = model_turns(request.input)
-        if number >= len(self.turns):
-            raise UnscriptedRequestError(f"the script has {len(self.turns)} turns and the conversation asks for turn {number + 1}")
-        return self.turns[number]
+        return _turn_of(self.turns, request)
+
+
+class Scripts(Protocol):
+    """Scripts by how a conversation begins."""
+
+    def __len__(self) -> int: ...
+
+    def find(self, prompt: Canonical) -> tuple[ScriptedReply, ...] | None: ...
+
+
+@dataclass(frozen=True)
+class DialoguesRule:
+    """As ``TurnsRule``, with a script of its own for each conversation."""
+
+    scripts: Scripts
+
+    def reply(self, request: ScriptedRequest) -> ScriptedReply:
+        script = self.scripts.find(request.prompt)
+        if script is None:
+            raise UnscriptedRequestError(
+                f"the dialogues file ({len(self.scripts)} conversations) has none that begins with {quote(opening(request.prompt))}"
+            )
+        return _turn_of(script, request)
+
+
+def _turn_of(script: tuple[ScriptedReply, ...], request: ScriptedRequest) -> ScriptedReply:
+    number = model_turns(request.input)
+    if number >= len(script):
+        raise UnscriptedRequestError(f"the script has {len(script)} turns and the conversation asks for turn {number + 1}")
+    return script[number]
 
 
 @dataclass(frozen=True)

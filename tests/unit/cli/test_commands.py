@@ -23,7 +23,7 @@ CONTRACT = {
     "eval compare",
     "dev test",
 }  # fmt: skip
-OURS = {"eval attach", "eval view", "migrate environment-servers"} | {
+OURS = {"eval attach", "eval list", "eval view", "migrate environment-servers"} | {
     f"compose {verb}" for verb in ("up", "down", "ps", "logs", "config", "plan", "build", "doctor")
 }
 

@@ -192,6 +192,15 @@ def test_what_a_run_here_does_not_do_is_told(config: dict[str, Any], told: list[
     assert all(words in notice for words, notice in zip(told, found, strict=True))
 
 
+def test_the_old_key_that_turns_uploads_off_does_so_from_the_command_line_too(tmp_path: Path) -> None:
+    """Edge case 87: NeMo Gym reads it in a plain mapping only, and uploads when it stands on its command line."""
+    wanted = [f"+{key}={value}" for key, value in WANDB.items()]
+    for more, number in ((["+upload_rollouts_to_wandb=false"], 0), ([], 1)):
+        merged = resolve_command(["eval", "run", "--no-serve", *wanted, *more], cwd=tmp_path, environ={}).merged
+        assert merged is not None
+        assert len(notices({**merged, "wandb_api_key": "key"})) == number  # the merged config hides it
+
+
 def summary(**fields: Any) -> RunSummary:
     counts = {"requested": 2, "completed": 2, **fields.pop("counts", {})}
     return RunSummary(run_id="r1", counts=RunCounts(**counts), elapsed_seconds=1.0, rate=2.0, **fields)
@@ -233,6 +242,36 @@ class TestEndToEnd:
         assert "2 requested: 2 completed" in captured.stdout
         assert f"2 rows of 1 datasets: {prepared}" in captured.stderr
 
+    def test_only_the_split_is_prepared_and_nothing_is_written_beside_its_data(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path
+    ) -> None:
+        agent = runnable.config.resolved["me"]["responses_api_agents"]["looper"]
+        agent["datasets"].append({"name": "v", "type": "validation", "jsonl_fpath": "gone.jsonl", "license": "MIT"})
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+        assert not list(tmp_path.glob("*_metrics.json"))
+        assert sorted(path.name for path in (tmp_path / "r/out/preprocessed_datasets").iterdir()) == [
+            "train.jsonl", "train.me.d.d_metrics.json", "train_metrics.json",
+        ]  # fmt: skip
+
+    def test_rows_of_an_earlier_preparation_are_used_where_that_is_asked_for(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path
+    ) -> None:
+        runnable.config.resolved["reuse_existing_data_preparation"] = True
+        prepared = tmp_path / "r/out/preprocessed_datasets/train.jsonl"
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+        assert f"reuse_existing_data_preparation is set, and there is no {prepared}: it is prepared." in captured.stderr
+        (tmp_path / "d.jsonl").unlink()
+        assert eval_commands.run(invoke("eval run --overwrite ++a=1"), captured.console) == 0
+        assert f"rows of an earlier preparation: {prepared}" in captured.stderr
+
+    def test_rows_that_changed_are_prepared_anew_without_a_conflict(
+        self, runnable: Any, invoke: Invoke, captured: Any, tmp_path: Path
+    ) -> None:
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+        (tmp_path / "d.jsonl").write_text(ROWS * 2)
+        assert eval_commands.run(invoke("eval run --overwrite ++a=1"), captured.console) == 0
+        assert "4 rows of 1 datasets" in captured.stderr
+
     def test_json(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
         assert eval_commands.run(invoke("eval run --json ++a=1"), captured.console) == 0
         assert json.loads(captured.stdout)["run_id"] == "r1"
@@ -247,6 +286,7 @@ class TestEndToEnd:
             ({"input_jsonl_fpath": "x", "split": None}, GymComposeError, "input_jsonl_fpath cannot be combined"),
             ({"limit": "x"}, UsageError, "limit"),
             ({"health_check_ignored_checks": ["agent_turn_hallow"]}, UsageError, "there is no check 'agent_turn_hallow'"),
+            ({"health_check_ignored_checks": "nope"}, UsageError, "there is no check 'nope'"),
         ],
     )
     def test_what_is_wrong_with_the_run_is_found_before_a_server_starts(
@@ -345,6 +385,12 @@ class TestEndToEnd:
         runnable.config.resolved.update(config)
         with pytest.raises(IncompleteError, match=message):
             eval_commands.run(invoke("eval run ++a=1"), captured.console)
+
+    def test_a_complete_run_is_one_whatever_is_kept_in_memory(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
+        """Edge case 38: NeMo Gym counts what it kept, which is nothing then."""
+        runnable.config.resolved.update(require_complete=True, retain_results_in_memory=False, disable_aggregation=True)
+        assert eval_commands.run(invoke("eval run ++a=1"), captured.console) == 0
+        assert (runnable.asked.retain_results_in_memory, runnable.asked.disable_aggregation) == (False, True)
 
     def test_failed_rollouts_alone_are_no_error(self, runnable: Any, invoke: Invoke, captured: Any) -> None:
         runnable.summary = summary(counts={"completed": 1, "failed": 1})

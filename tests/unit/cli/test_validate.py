@@ -74,6 +74,26 @@ class TestValidate:
         with pytest.raises(GymComposeError, match="server instance math_agent"):
             validate.run(invoke("env validate --config c.yaml --config m.yaml"), captured.console)
 
+    @pytest.mark.parametrize(
+        ("override", "warned"),
+        [
+            ("++environment_server_routes={t:math_environment}", ""),
+            ("++environment_server_routes={}", "taskset 't' has no route"),
+            ("++environment_server_routes={t:nowhere}", "'nowhere'"),
+            ("++environment_server_routes={t:[math_environment,other]}", "taskset 't' is routed to 2"),
+        ],
+    )
+    def test_a_taskset_that_leads_nowhere_is_a_warning(
+        self, servers: Path, invoke: Invoke, captured: Any, override: str, warned: str
+    ) -> None:
+        (servers / "d.jsonl").touch()
+        dataset = "{name:d,type:example,jsonl_fpath:d.jsonl,taskset:t}"
+        command = f"env validate --config c.yaml --config m.yaml ++math_agent.responses_api_agents.looper.datasets=[{dataset}] {override}"
+        assert validate.run(invoke(command), captured.console) == 0
+        told = [line for line in captured.stderr.splitlines() if "dataset 'd' (example) of math_agent" in line]
+        assert len(told) == bool(warned)
+        assert all(warned in line for line in told)
+
     def test_a_dataset_that_is_not_on_disk_is_a_warning(self, servers: Path, invoke: Invoke, captured: Any) -> None:
         dataset = "{name: d, type: example, jsonl_fpath: gone.jsonl}"
         text = (

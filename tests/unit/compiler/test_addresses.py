@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gym_compose.compiler import compile
 from gym_compose.compiler.addresses import address_config, assign_addresses, is_loopback, probe_url, turn_loopback
 from gym_compose.compiler.slug import assign_names
 
@@ -128,3 +129,33 @@ def test_the_callers_config_is_not_changed(four: Any, make_config: Any) -> None:
     before = repr(four)
     addressed(make_config(four))
     assert repr(four) == before
+
+
+@pytest.mark.parametrize("host", ["localhost.", "127.1", "0", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]"])
+def test_every_spelling_of_a_loopback_host(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["cafe1", "8000", "10.1", "1.2.3.4.5", "[::ffff:10.0.0.1]"])
+def test_what_only_looks_like_one(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_password_may_hold_an_at_sign() -> None:
+    assert turn_loopback("http://u:p@ss@localhost:8000/v1") == "http://u:p@ss@host.docker.internal:8000/v1"
+
+
+@pytest.mark.parametrize("grant", ["judge_base_url", ""])
+def test_a_server_that_was_given_a_url_of_this_host_reaches_it(
+    grant: str, four: Any, make_config: Any, make_sources: Any, make_options: Any
+) -> None:
+    four["judge_base_url"] = "http://localhost:9/v1"
+    four["boxes"] = {"remote": {"base_url": "http://localhost:9/v1"}}
+    if grant:
+        four["compose"] = {"servers": {"math": {"secrets": [grant]}}}
+    else:
+        four["math"]["resources_servers"]["math"]["sandbox_provider"] = "boxes"
+    config = make_config(four)
+    deployment = compile(config, make_sources(config), make_options())
+    assert [service.instance for service in deployment.services if service.extra_hosts and service.instance] == ["math"]
+    assert "egress" in [item.network for item in deployment.service("math").attachments]

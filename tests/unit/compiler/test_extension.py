@@ -44,16 +44,34 @@ def test_the_designs_example_is_read() -> None:
         ({"servers": {"math": {"cpus": float("inf")}}}, "compose.servers.math.cpus", "above 0"),
         ({"servers": {"math": {"gpus": 0}}}, "compose.servers.math.gpus", "greater than 0"),
         ({"servers": {"math": {"environment": {"A=B": "x"}}}}, "compose.servers.math.environment", "A=B"),
-        ({"servers": {"math": {"environment": {"A": None}}}}, "compose.servers.math.environment.A", "string"),
+        ({"servers": {"math": {"environment": {"A": None}}}}, "compose.servers.math.environment.A", "text"),
         ({"servers": {"math": {"mounts": [{"source": "/a", "target": "b"}]}}}, "compose.servers.math.mounts.0.target", "match"),
-        ({"servers": []}, "compose.servers", "dictionary"),
+        ({"servers": []}, "compose.servers", "mapping"),
         ({"publish": ["nobody"]}, "compose.publish", "nobody"),
         ({"publish": {"servers": ["nobody"]}}, "compose.publish", "nobody"),
         ({"publish": {"adress": "10.0.0.5"}}, "compose.publish.adress", "address"),
         ({"publish": {"address": "0.0.0.0"}}, "compose.publish.address", "give that of the interface"),
         ({"publish": {"address": "gpu7"}}, "compose.publish.address", "IPv4"),
-        ({"servers": {"math": {"idempotent_episodes": 2}}}, "compose.servers.math.idempotent_episodes", "boolean"),
-        ({"host_relay": "maybe"}, "compose.host_relay", "boolean"),
+        ({"servers": {"math": {"idempotent_episodes": 2}}}, "compose.servers.math.idempotent_episodes", "true or false"),
+        ({"host_relay": "maybe"}, "compose.host_relay", "true or false"),
+        ({"servers": {"math": None}}, "compose.servers.math", "mapping"),
+        ({"servers": {"math": {"apt": "git"}}}, "compose.servers.math.apt", "list"),
+        ({"servers": {"math": {"apt": ["-y"]}}}, "compose.servers.math.apt.0", "Debian package"),
+        ({"servers": {"math": {"image": "-q"}}}, "compose.servers.math.image", "name of an image"),
+        ({"servers": {"math": {"image": "a b"}}}, "compose.servers.math.image", "name of an image"),
+        ({"servers": {"math": {"mounts": [{"source": "a"}]}}}, "compose.servers.math.mounts.0.target", "is missing"),
+        ({"servers": {"math": {"mounts": [{"source": "a", "target": "/x/.."}]}}}, "compose.servers.math.mounts.0.target", "no place"),
+        ({"servers": {"math": {"mounts": [{"source": "a", "target": "/x:ro"}]}}}, "compose.servers.math.mounts.0.target", "no place"),
+        ({"servers": {"math": {"mounts": [{"source": "a", "target": "/x/../run/gym"}]}}}, "compose.servers.math.mounts.0.target", "taken"),
+        ({"servers": {"math": {"mounts": [{"source": "a", "target": "/run"}]}}}, "compose.servers.math.mounts.0.target", "taken"),
+        (
+            {"servers": {"math": {"mounts": [{"source": "a", "target": "/x"}, {"source": "b", "target": "/x/"}]}}},
+            "compose.servers.math.mounts",
+            "/x is the target of two mounts",
+        ),
+        ({"nemo_gym": {"versoin": "0.7.0"}}, "compose.nemo_gym.versoin", "version"),
+        ({"nemo_gym": {"version": "0..7"}}, "compose.nemo_gym.version", "not a release"),
+        ({"nemo_gym": "0.7.0"}, "compose.nemo_gym", "mapping"),
         ({"ray": "on"}, "compose.ray", "off"),
     ],
 )
@@ -62,6 +80,11 @@ def test_each_wrong_key_is_named_with_what_would_be_right(value: dict[str, Any],
         parse_extension(value, NAMES)
     assert caught.value.where == where
     assert says in str(caught.value)
+
+
+def test_what_yaml_makes_of_a_word_is_understood() -> None:
+    assert parse_extension({"ray": False}, NAMES).ray == "off"  # the bare word off
+    assert parse_extension({"nemo_gym": {"version": "v00.7.0"}}, NAMES).nemo_gym.version == "0.7.0"
 
 
 def test_a_wrong_environment_value_is_not_shown() -> None:

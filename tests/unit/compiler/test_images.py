@@ -220,3 +220,31 @@ class TestOwnDockerfiles:
     def test_the_process_engine_says_so(self, images: Any) -> None:
         with pytest.raises(SourceError, match=r"instance math: .*the process engine does not build"):
             images({"math": self.OWN}, target="process")
+
+
+def test_what_no_index_gives_is_refused_for_a_native_server_too(images: Any) -> None:
+    with pytest.raises(SourceError, match=r"instance math: .* needs fim, and it is elsewhere; a package of that name"):
+        images({"math": {"requirement_lines": ("fim",), "unindexed": (("fim", "it is elsewhere"),)}})
+
+
+@pytest.mark.parametrize("line", ["six=1.0", "x @ hg+https://h.example/x", "x @ git+https://${TOKEN}@h.example/x"])
+def test_a_line_that_no_build_can_install_is_refused_for_a_native_server_too(line: str, images: Any) -> None:
+    with pytest.raises(SourceError, match="instance math") as caught:
+        images({"math": {"requirement_lines": (line,)}})
+    assert line in str(caught.value)
+
+
+def test_a_native_servers_overrides_are_the_resolvers(images: Any) -> None:
+    plain = images({"math": {"requirement_lines": ("tiktoken",)}})["requirements"]
+    with_overrides = images({"math": {"requirement_lines": ("tiktoken",), "overrides": ("six==1.16",)}})["requirements"]
+    assert (text_of(plain, "overrides.txt"), text_of(with_overrides, "overrides.txt")) == ("", "six==1.16\n")
+    assert plain.key != with_overrides.key
+    assert plain.lock_name != with_overrides.lock_name
+
+
+@pytest.mark.parametrize("key", ["apt", "run"])
+def test_an_image_as_it_is_takes_no_steps(key: str, four: Any, make_config: Any, make_sources: Any, make_options: Any) -> None:
+    four["compose"] = {"servers": {"math": {"image": "registry.example/judge:3", key: ["jq"]}}}
+    config = make_config(four)
+    with pytest.raises(SourceError, match=rf"compose\.servers\.math\.{key} is for images of ours, and registry\.example/judge:3 is taken"):
+        compile(config, make_sources(config), make_options())

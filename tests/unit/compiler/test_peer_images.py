@@ -132,7 +132,7 @@ class TestTrees:
         (layer,) = images(deployment, "peer-requirements")
         assert text_of(layer, "requirements.txt") == "nemo-gym==0.7.0\n/tmp/local/resources_servers/math/tool[a]\n"
         assert [file.path for file in layer.context if file.host_path] == ["local/resources_servers/math/tool/setup.py"]
-        with pytest.raises(SourceError, match="no directory tools"):
+        with pytest.raises(SourceError, match="a directory that is not in /src/resources_servers/math"):
             compiled({**PEER, "math": {"requirement_lines": ("./tools",), "files": files}})
 
     @pytest.mark.parametrize(
@@ -238,3 +238,28 @@ def test_the_files_that_are_written(compiled: Any, make_options: Any) -> None:
     assert packages["args"]["NEMO_GYM_PYTHON"] == "3.13.14"
     assert packages["args"]["PIP_INDEX_URL"] is None  # of the caller's environment, never written
     assert packages["secrets"] == ["ca"]
+
+
+@pytest.mark.parametrize("line", ["nemo-gym==0.6.0", "nemo_gym[dev] >= 0.8", "nemo-gym @ git+https://h.example/Gym@main"])
+def test_a_server_that_asks_for_another_nemo_gym_is_refused(compiled: Any, line: str) -> None:
+    with pytest.raises(SourceError, match=r"instance math: the requirement .* in /m/requirements\.txt:1 is not met .* which is 0\.7\.0"):
+        compiled({**PEER, "math": {"places": ((line, "/m/requirements.txt:1"),)}})
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-e nemo-gym[dev] @ ../../", "nemo-gym[dev,sandbox] @ ../..", "nemo-gym", "nemo-gym>=0.7,<1", "nemo-gym-extras==9", "-e ../../"],
+)
+def test_one_that_the_deployments_meets_is_not(compiled: Any, line: str) -> None:
+    assert compiled({**PEER, "math": {"places": ((line, "/m/requirements.txt:1"),)}}).service("math").image
+
+
+def test_a_checkout_is_what_a_repository_of_it_means(compiled: Any) -> None:
+    place = (("nemo-gym @ git+https://h.example/Gym@main", "/m/requirements.txt:1"),)
+    assert compiled({**PEER, "origin": "user", "math": {"places": place}}, tree=CHECKOUT).service("math").image
+
+
+@pytest.mark.parametrize("version", ["", "None", "0.7.0;x", "0.7 0"])
+def test_a_tree_of_a_version_that_is_none_is_refused(compiled: Any, version: str) -> None:
+    with pytest.raises(CompileError, match="is no version of nemo-gym"):
+        compiled(PEER, tree=replace(WHEEL, version=version))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gym_compose.compiler.errors import SourceError
 from gym_compose.compiler.peer_lines import PeerLines, parse_lock, peer_lines
-from gym_compose.config.model import ClassFlags, ServerManifest, ServerSource
+from gym_compose.config.model import ClassFlags, ServerManifest, ServerSource, SourceFile
 
 LOCK = {"numpy": "2.5.5", "pillow": "13.0.0", "ray": "2.60.0", "scikit-learn": "1.9", "pre": "2.0.0a3"}
 
@@ -24,7 +24,7 @@ def source(*lines: str, **changes: Any) -> ServerSource:
         "origin": "wheel",
         "runtime": "nemo-gym",
         "requirement_lines": lines,
-        "files": (),
+        "files": tuple(SourceFile(f"{name}/setup.py", "1" * 64, 1) for name in ("a", "tool", "pocketshell")),
         "flags": ClassFlags(),
         "manifest": ServerManifest(),
     }
@@ -97,10 +97,16 @@ def test_a_git_repository_is_left_to_the_build(line: str) -> None:
         ("svn+https://host.example/u#egg=u", "have git only"),
         ("-e ../../benchmarks/automationbench", "outside of the server's directory"),
         ("--extra-index-url https://host.example/simple/", "is an option"),
-        ("-c constraints.txt", "is an option"),
+        ("-c constraints.txt", "names constraints"),
+        ("-e .", "the server's own directory"),
+        (".[dev]", "the server's own directory"),
+        ("/opt/x", "is a path"),
+        ("~/x", "is a path"),
+        ("./gone", "a directory that is not in"),
+        ("u @ git+https://${GIT_TOKEN}@host.example/u", "needs the variable GIT_TOKEN"),
         ("x @ file:///tmp/x.whl", "names a file"),
         ("two words", "is none"),
-        ("./", "is none"),
+        ("./", "the server's own directory"),
     ],
 )
 def test_a_line_that_no_build_can_install_is_refused_with_the_reason(line: str, says: str) -> None:
@@ -108,6 +114,30 @@ def test_a_line_that_no_build_can_install_is_refused_with_the_reason(line: str, 
         needs(line)
     assert "instance m" in str(caught.value)
     assert line in str(caught.value)
+
+
+def test_hashes_stay_with_their_line() -> None:
+    line = "tiktoken==0.9.0  --hash=sha256:aa --hash sha256:bb"
+    assert needs(line, "numpy==2.5.5 --hash=sha256:cc").lines == (line,)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host.example/x-1.tar.bz2", "https://host.example/x-1.whl?v=2#sha256=aa", "http://host.example/x.tgz"]
+)
+def test_an_archive_may_be_named_by_its_url_alone(url: str) -> None:
+    assert needs(url).lines == (url,)
+
+
+def test_an_override_of_what_the_runtime_has_makes_a_layer() -> None:
+    found, notes = peer_lines("m", source(overrides=("numpy==1.26.4", "pillow>=12", "other==1")), LOCK, "3.13.14")
+    assert found.lines == ("numpy==1.26.4",)
+    assert notes == ("numpy==1.26.4 overrides the runtime's numpy 2.5.5: all are resolved together in one environment",)
+    assert not needs(overrides=("numpy; sys_platform == 'never'",))
+
+
+def test_an_override_that_is_none_is_refused() -> None:
+    with pytest.raises(SourceError, match="outside of the server's directory"):
+        needs("tiktoken", overrides=("-e ../x",))
 
 
 def test_a_source_that_is_no_index_is_refused() -> None:

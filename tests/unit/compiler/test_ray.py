@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gym_compose.compiler import Deployment, compile
-from gym_compose.compiler.errors import NameClashError
+from gym_compose.compiler.errors import CompileError, NameClashError
 from gym_compose.compiler.fragments import parse_fragments
 from gym_compose.compiler.ray import plan_ray
 from gym_compose.compiler.render import compose_text
@@ -147,3 +147,22 @@ def test_the_number_of_a_further_service_follows_the_config() -> None:
     plan = plan_ray({"a": WANTS, "b": NEVER, "c": WANTS, "d": WANTS}, "off", None, {"a": "x", "c": "y", "d": "x"}, {})
     assert [(cluster.service, cluster.instances) for cluster in plan.clusters] == [("ray", ("a", "d")), ("ray-2", ("c",))]
     assert (plan.address("b"), plan.address("d")) == (None, "ray://ray.gym:10001")
+
+
+def test_an_address_that_is_no_text_is_refused() -> None:
+    with pytest.raises(CompileError, match=r"ray_head_node_address: \['a'\] is no address"):
+        plan_ray({"m": WANTS}, "off", ["a"], {"m": "image"}, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [("ray://127.0.0.1:10001", True), ("localhost:6379", True), ("ray://head.example:10001", False)]
+)
+def test_a_loopback_address_is_the_container_itself_which_the_plan_says(given: str, says: bool) -> None:
+    note = plan_ray({"m": WANTS}, "off", given, {"m": "image"}, {}).note("m")
+    assert note is not None
+    assert ("the container itself" in note) is says
+
+
+def test_a_server_without_a_way_out_is_told_of_the_address(compiled: Any) -> None:
+    deployment = compiled({**PEER, "math": {"flags": WANTS}}, ray_head_node_address="ray://head.example:10001")
+    assert any(instance == "math" and "no way out (egress: true gives it one)" in note for instance, note in deployment.notes)

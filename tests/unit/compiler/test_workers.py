@@ -78,13 +78,15 @@ def test_the_count_is_read_as_the_peer_reads_it() -> None:
     def count(value: Any) -> int:
         return worker_count(ServerInstance("a", "resources_servers", "a", "app.py", "h", 1, {"num_workers": value}))
 
-    assert [count(value) for value in (None, 3, "3", "x", True)] == [1, 3, 3, 1, 1]
+    assert [count(value) for value in (None, 3, "3", "x", True, 4.0, 1.5, "²")] == [1, 3, 3, 1, 1, 4, 1, 1]
 
 
-def test_a_native_model_server_runs_in_one_process_whatever_the_config_asks_for(
+def test_native_model_and_environment_servers_run_in_one_process_whatever_the_config_asks_for(
     four: Any, make_config: Any, make_sources: Any, make_options: Any
 ) -> None:
     four["policy_model"]["responses_api_models"]["openai_model"]["num_workers"] = 16
+    four["math_environment"]["environment_servers"]["legacy_agent"]["num_workers"] = 4
     config = make_config(four)
     deployment = compile(config, make_sources(config), make_options())
-    assert ("policy_model", "num_workers is 16: a native model server needs one process, and runs in one") in deployment.notes
+    assert ("policy_model", "num_workers is 16: a native server of this type needs one process, and runs in one") in deployment.notes
+    assert ("math_environment", "num_workers is 4: a native server of this type needs one process, and runs in one") in deployment.notes

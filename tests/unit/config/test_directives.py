@@ -149,6 +149,20 @@ class TestRenamedAgents:
         block = merged["e"]["environment_servers"]["legacy_agent"]
         assert (block["user"]["name"], block["assistant"]["name"]) == ("b", "u")
 
+    def test_of_two_agents_of_a_server_only_the_renamed_ones_field_follows_and_none_needs_a_relay(self, world: World) -> None:
+        """Contract-data, edge case 83."""
+        merged = world.merged(
+            world.MODEL,
+            world.RESOURCES,
+            world.agent("a"),
+            world.agent("u"),
+            world.front("e", user_agent="u", assistant_agent="a"),
+            {"b": {"_inherit_from": "a"}, "error_on_agent_without_environment_server": True},
+        )
+        block = merged["e"]["environment_servers"]["legacy_agent"]
+        assert (block["user_agent"]["name"], block["assistant_agent"]["name"]) == ("u", "b")
+        assert [name for name, value in merged.items() if isinstance(value, dict) and "environment_servers" in value] == ["e"]
+
     def test_several_new_names_are_ambiguous_where_one_is_named(self, world: World) -> None:  # E57
 
         heirs = {"b": {"_inherit_from": "a"}, "c": {"_inherit_from": "a"}}

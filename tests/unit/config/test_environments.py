@@ -56,6 +56,12 @@ def test_which_agents_a_block_fronts(block: dict[str, Any], names: list[str], at
         ),  # E50
         (["simple_agent"], ["simple_agent"], {}, {"simple_agent_environment_server": "simple_agent"}),  # E51
         (
+            ["x_simple_agent", "x_hermes_agent"],
+            ["simple_agent", "hermes_agent"],
+            {},
+            {"x_environment_server": "x_hermes_agent", "x_simple_agent_environment_server": "x_simple_agent"},
+        ),  # contract-data, edge case 82: the migration script gives both their full names
+        (
             ["math_simple_agent"],
             ["simple_agent"],
             {"math_environment_server": {"a": 1}},

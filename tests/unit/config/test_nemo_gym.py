@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from gym_compose.config.nemo_gym import NemoGymTreeError, find_nemo_gym, is_checkout, is_wheel_root, lowest_python
 from gym_compose.config.requirements import (
+    RequirementsError,
     computes_dependencies,
     is_project_file,
     override_lines,
+    requirement_places,
     runtime_extras,
     unindexed_dependencies,
 )
@@ -83,6 +86,15 @@ class TestForms:
         with pytest.raises(NemoGymTreeError, match=r"pyproject\.toml: is not TOML"):
             find_nemo_gym([checkout(tmp_path, "[project")])
 
+    def test_metadata_without_a_version_are_named(self, tmp_path: Path) -> None:
+        with pytest.raises(NemoGymTreeError, match="METADATA: has no Version"):
+            find_nemo_gym([wheel(tmp_path, "Name: nemo-gym\n")])
+
+    def test_a_file_name_that_no_image_can_hold_is_named(self, tmp_path: Path) -> None:
+        Path(os.fsdecode(os.fsencode(checkout(tmp_path) / "nemo_gym") + b"/\xff.txt")).write_text("")
+        with pytest.raises(NemoGymTreeError, match="is not UTF-8"):
+            find_nemo_gym([tmp_path])
+
     def test_nothing_is_nothing(self, tmp_path: Path) -> None:
         assert find_nemo_gym([]) is None
         assert find_nemo_gym([tmp_path]) is None
@@ -90,7 +102,7 @@ class TestForms:
     @pytest.mark.parametrize(
         ("specifier", "python"),
         [(">=3.13.14", "3.13.14"), (">=3.13,<4", "3.13"), ("<4,>=3.12.1", "3.12.1"), ("==3.13.*", "3.13"), ("~=3.13.2", "3.13.2"),
-         (None, "3.13"), ("", "3.13"), ("<4", "3.13"), ("three", "3.13")],
+         (None, "3.13"), ("", "3.13"), ("<4", "3.13"), ("three", "3.13"), (">=3.9,>=3.13.2,~=3.12", "3.13.2")],
     )  # fmt: skip
     def test_the_lowest_python(self, specifier: str | None, python: str) -> None:
         assert lowest_python(specifier) == python
@@ -163,15 +175,43 @@ class TestRequirements:
             ('[project]\ndependencies = ["a"]\n', ()),
             ('[project]\n[tool.uv.sources]\nnemo-gym = { path = "../.." }\n', ()),
             (
-                '[tool.uv.sources]\nfim = { git = "https://x.example/fim" }\n',
+                '[project]\ndependencies = ["Fim>=1"]\n[tool.uv.sources]\nfim = { git = "https://x.example/fim" }\n',
                 (("fim", "[tool.uv.sources] takes it from git https://x.example/fim"),),
             ),
-            ('[tool.uv.sources]\nt = [{ index = "cpu", marker = "x" }]\n', (("t", "[tool.uv.sources] takes it from index cpu"),)),
+            (
+                '[project]\ndynamic = ["dependencies"]\n[tool.uv.sources]\nt = [{ index = "cpu", marker = "x" }]\n',
+                (("t", "[tool.uv.sources] takes it from index cpu"),),
+            ),
+            ('[project]\ndependencies = ["a"]\n[tool.uv.sources]\nb = { git = "https://x.example/b" }\na = { workspace = false }\n', ()),
+            (
+                '[project]\ndependencies = ["nemo-gym"]\n[tool.uv.sources]\nnemo_gym = { git = "https://x.example/g" }\n',
+                (("nemo_gym", "[tool.uv.sources] takes it from git https://x.example/g"),),
+            ),
         ],
     )
     def test_what_no_index_gives(self, tmp_path: Path, text: str, found: tuple[tuple[str, str], ...]) -> None:
         (tmp_path / "pyproject.toml").write_text(text)
         assert unindexed_dependencies(tmp_path / "pyproject.toml") == found
+
+    @pytest.mark.parametrize("source", ['"git+https://x.example"', "3", '["git"]'])
+    def test_a_source_that_is_no_table_is_an_error(self, tmp_path: Path, source: str) -> None:
+        (tmp_path / "pyproject.toml").write_text(f'[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {source}\n')
+        with pytest.raises(RequirementsError, match=r"tool\.uv\.sources\.a is no table"):
+            unindexed_dependencies(tmp_path / "pyproject.toml")
+
+    def test_overrides_of_a_project_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "pyproject.toml"
+        file.write_text('[project]\ndependencies = ["a"]\n[tool.uv]\noverride-dependencies = [\n  "torch==2.11.0",\n]\n')
+        assert override_lines(tmp_path) == ("torch==2.11.0",)
+        assert requirement_places(file) == (("a", f"{file}:2"), ("torch==2.11.0", f"{file}:5"))
+        file.write_text("[tool.uv]\noverride-dependencies = 3\n")
+        with pytest.raises(RequirementsError, match="not a list of strings"):
+            override_lines(tmp_path)
+
+    def test_a_project_without_its_table_beside_a_setup_py_is_computed(self, tmp_path: Path) -> None:
+        (tmp_path / "pyproject.toml").write_text("[tool.x]\n")
+        (tmp_path / "setup.py").write_text("")
+        assert computes_dependencies(tmp_path / "pyproject.toml")
 
     @pytest.mark.parametrize(
         ("text", "computes"),
@@ -179,6 +219,7 @@ class TestRequirements:
             ('[project]\ndynamic = ["dependencies"]\n', True),
             ('[project]\ndynamic = ["version"]\ndependencies = ["a"]\n', False),
             ("[tool.x]\n", False),
+            ('[build-system]\nrequires = ["poetry-core"]\n[tool.poetry.dependencies]\nnumpy = "^2"\n', True),
         ],
     )
     def test_dependencies_that_a_build_backend_computes(self, tmp_path: Path, text: str, computes: bool) -> None:

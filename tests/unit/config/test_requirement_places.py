@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gym_compose.config.dockerfile import declared_arguments
-from gym_compose.config.requirements import requirement_lines, requirement_places
+from gym_compose.config.requirements import RequirementsError, requirement_lines, requirement_places
 from gym_compose.wire.errors import InvalidInputError
 
 
@@ -48,3 +48,42 @@ def test_a_dockerfile_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInputError, match="Dockerfile: cannot be read"):
         declared_arguments(tmp_path / "Dockerfile")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_bytes(b"\xef\xbb\xbfnemo-gym\r\nsix\r\n")
+    (tmp_path / "Dockerfile").write_bytes(b"\xef\xbb\xbfARG GYM_BASE\r\nFROM ${GYM_BASE}\r\n")
+    assert requirement_lines(tmp_path / "requirements.txt") == ("nemo-gym", "six")
+    assert declared_arguments(tmp_path / "Dockerfile") == ("GYM_BASE",)
+
+
+def test_another_encoding_is_an_error_with_the_one_to_use(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_bytes("six\n".encode("utf-16"))
+    with pytest.raises(RequirementsError, match=r"requirements\.txt: cannot be read: .*Save it as UTF-8"):
+        requirement_lines(tmp_path / "requirements.txt")
+
+
+@pytest.mark.parametrize("line", ["-r more.txt", "-rmore.txt", "--requirement=more.txt", "-r 'more.txt'", '-r "with space.txt"'])
+def test_the_ways_to_include_a_file(tmp_path: Path, line: str) -> None:
+    for name in ("more.txt", "with space.txt"):
+        (tmp_path / name).write_text("six\n")
+    (tmp_path / "requirements.txt").write_text(f"{line}\nnumpy\n")
+    assert requirement_lines(tmp_path / "requirements.txt") == ("six", "numpy")
+
+
+def test_a_circle_of_included_files_is_named_once(tmp_path: Path) -> None:
+    directory = tmp_path / "math"
+    directory.mkdir()
+    file = directory / "requirements.txt"
+    file.write_text("six\n-r ../math/requirements.txt\n")
+    with pytest.raises(RequirementsError) as caught:
+        requirement_lines(file)
+    assert str(caught.value) == f"{file}:2: ../math/requirements.txt includes itself."
+
+
+def test_who_includes_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("six\n-r gone.txt\n")
+    with pytest.raises(RequirementsError) as caught:
+        requirement_lines(file)
+    assert str(caught.value) == f"{tmp_path}/gone.txt: cannot be read: No such file or directory ({file}:2 includes it)."

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gym_compose.config.entrypoint import EntrypointError
 from gym_compose.config.model import ClassFlags, GymConfig, ServerInstance, ServerManifest, ServerSource
 from gym_compose.config.sources import SearchRoot, ServerDirectoryError, find_sources, read_manifest, search_roots, source_files
 from gym_compose.wire.errors import InvalidInputError
@@ -352,6 +353,13 @@ def test_class_flags_are_read_from_the_syntax_tree(tmp_path: Path, app: str, fla
         ("def seed_session(): ...\nclass A(B):\n    async def verify(self, body): ...\n", False, False),
         ("from nemo_gym.base_responses_api_agent import AgentSeedSessionRequest\nclass A(B): ...\n", False, True),
         ("from gym_compose.serving import SingleAgentTurn\nclass A(B): ...\n", False, True),
+        (
+            "from gym_compose.serving import EnvironmentServer\nclass A(EnvironmentServer):\n"
+            "    def run(self, episode):\n        return self.agent_session(episode, 1)\n",
+            False,
+            True,
+        ),
+        ("class A(AgentServer):\n    def run(self, call):\n        return self.agent_session(call)\n", False, False),
     ],
 )
 def test_sessions_are_read_from_the_syntax_tree(tmp_path: Path, app: str, keeps: bool, opens: bool) -> None:
@@ -372,3 +380,69 @@ def test_flags_of_each_entry_point(tmp_path: Path) -> None:
 def test_user_code_is_not_imported(tmp_path: Path) -> None:
     server(tmp_path, app="import sys\nsys.exit('imported')\n")
     assert one(tmp_path).flags == ClassFlags()
+
+
+BASE = "class Base(SimpleResourcesServer):\n    ray_enabled = True\n"
+
+
+@pytest.mark.parametrize(
+    ("app", "name"),
+    [
+        ("from base import Base as B\nclass A(B): ...\n" + MAIN.format("A"), "A"),
+        ("from .base import Base\nclass A(Base[int]): ...\n" + MAIN.format("A"), "A"),
+        ("import base\nclass A(base.Base): ...\n" + MAIN.format("A"), "A"),
+        ("from base import Base\n" + MAIN.format("Base"), "Base"),
+        ("import base\n" + MAIN.format("base.Base"), "Base"),
+        ("import resources_servers.other.app as o\nclass A(o.Other): ...\n" + MAIN.format("A"), "A"),
+        ("from resources_servers.other import app\nclass A(app.Other): ...\n" + MAIN.format("A"), "A"),
+        ("class A(B): ...\nA.ray_enabled = True\n" + MAIN.format("A"), "A"),
+        ("class X(B):\n    ray_enabled = True\nA = X\n" + MAIN.format("A"), "X"),
+        ("ON = True\nclass A(B):\n    ray_enabled = ON\n" + MAIN.format("A"), "A"),
+        ("if True:\n    class A(B):\n        ray_enabled = True\n" + MAIN.format("A"), "A"),
+    ],
+)
+def test_what_a_class_says_of_ray_may_stand_in_a_module_that_it_imports(tmp_path: Path, app: str, name: str) -> None:
+    directory = server(tmp_path, app=app)
+    (directory / "base.py").write_text(BASE)
+    other = directory.parent / "other"
+    other.mkdir()
+    (other / "__init__.py").write_text("")
+    (other / "app.py").write_text("from resources_servers.math.base import Base\nclass Other(Base): ...\n")
+    assert one(tmp_path).flags == ClassFlags(name, True, False)
+
+
+@pytest.mark.parametrize("base", ["from app import A as Base\n", "def (\n", "from nemo_gym.base_resources_server import Base\n", "x = 1\n"])
+def test_a_module_that_says_nothing_of_ray(tmp_path: Path, base: str) -> None:
+    directory = server(tmp_path, app="from base import Base\nclass A(Base): ...\n" + MAIN.format("A"))
+    (directory / "base.py").write_text(base)
+    assert one(tmp_path).flags.ray_enabled is None
+
+
+def test_an_entry_point_that_the_parser_gives_up_on_is_named(tmp_path: Path) -> None:
+    server(tmp_path, app="x = " + "-" * 100_000 + "1\n")
+    with pytest.raises(EntrypointError, match=r"app\.py: is nested too deeply"):
+        one(tmp_path)
+
+
+def test_a_link_to_itself_is_named(tmp_path: Path) -> None:
+    (server(tmp_path) / "loop").symlink_to("loop")
+    with pytest.raises(ServerDirectoryError, match="loop: cannot be read: Too many levels of symbolic links"):
+        one(tmp_path)
+
+
+def test_a_file_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    directory = server(tmp_path)
+    Path(os.fsdecode(os.fsencode(directory) + b"/\xff.txt")).write_text("")
+    with pytest.raises(ServerDirectoryError, match=r"udcff\.txt': the name of a file is not UTF-8"):
+        one(tmp_path)
+
+
+def test_sources_and_overrides_of_a_native_server_are_read(tmp_path: Path) -> None:
+    directory = server(tmp_path, requirements=None)
+    (directory / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["gym-compose", "fim"]\n[tool.uv.sources]\nfim = { git = "https://x.example/fim" }\n'
+    )
+    (directory / "overrides.txt").write_text("six==1.16\n")
+    source = one(tmp_path)
+    assert (source.runtime, source.overrides) == ("native", ("six==1.16",))
+    assert [package for package, _ in source.unindexed] == ["fim"]

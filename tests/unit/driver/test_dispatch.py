@@ -130,6 +130,29 @@ async def test_a_rollout_that_takes_too_long_fails_as_a_timeout_and_its_server_h
     await asyncio.wait_for(given_up.wait(), 10)
 
 
+async def test_an_answer_that_comes_after_its_rollout_was_given_up_is_dropped_and_the_rollout_counts_once(stubs: Any) -> None:
+    answered = asyncio.Event()
+    good = stubs.reward()
+
+    async def late(body: dict[str, Any]) -> web.StreamResponse:
+        if body.get("mark"):
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:  # it goes on as a server would that does not look at its client
+                answered.set()
+        reply: web.StreamResponse = await good(body)
+        return reply
+
+    stubs.servers["a_env"].answer = late
+    rows = [stubs.flat("a", mark=1), stubs.flat("a")]
+    summary = await stubs.run(rows, rollout_timeout_s=1.0)
+    await asyncio.wait_for(answered.wait(), 10)
+    assert summary.counts.model_dump() == {"requested": 2, "completed": 1, "failed": 1, "unresolved": 0}
+    assert [row["_ng_task_index"] for row in stubs.read(stubs.output)] == [1]
+    (failure,) = stubs.read(stubs.beside("_failures.jsonl"))
+    assert (failure["_ng_task_index"], failure["_ng_failure_kind"], "reward" in failure) == (0, "transport_timeout", False)
+
+
 async def test_waiting_for_a_connection_of_a_bounded_pool_is_not_the_rollouts_time(stubs: Any) -> None:
     """Ten rollouts of 0.2 s over one connection, each of which may take 1.5 s: the last waits longer than that."""
     stubs.config["global_aiohttp_connector_limit_per_host"] = 1

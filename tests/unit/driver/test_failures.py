@@ -154,6 +154,56 @@ class TestStrictCompatibility:
         assert summary.counts.model_dump() == {"requested": 3, "completed": 1, "failed": 0, "unresolved": 2}
         assert stubs.read(stubs.beside("_failures.jsonl")) == []
 
+    @pytest.mark.parametrize(
+        ("status", "body", "stored"),
+        [
+            (500, b'"boom"', ("agent_run_error", "ClientResponseError", 500, '"boom"')),
+            (503, b'"boom"', ("agent_request_failed", "ClientResponseError", 503, '"boom"')),
+            (200, b"<html>", ("agent_run_error", "JSONDecodeError", 200, None)),
+        ],
+    )
+    async def test_what_comes_of_a_failed_request_with_and_without_a_sidecar(
+        self, stubs: Any, status: int, body: bytes, stored: tuple[Any, ...]
+    ) -> None:
+        """Edge cases 28 and 29 as NeMo Gym has them; what came back before is kept, as always here."""
+        good = stubs.reward()
+        stubs.servers["a_env"].answer = lambda sent: web.Response(status=status, body=body) if sent.get("mark") else good(sent)
+        rows = [stubs.flat("a"), stubs.flat("a", mark=1)]
+        summary = await stubs.run(rows, strict_compatibility=True, num_samples_in_parallel=1)
+        assert (summary.exit_code, summary.counts.completed, summary.counts.failed) == (1, 1, 0)
+        assert stored[0] in (summary.error or "")
+        summary = await stubs.run(rows, strict_compatibility=True, route_failures_to_sidecar=True)
+        assert (summary.exit_code, summary.counts.completed, summary.counts.failed) == (0, 1, 1)
+        (failure,) = stubs.read(stubs.beside("_failures.jsonl"))
+        names = ("class", "type", "http_status", "response_body")
+        assert tuple(failure[f"_ng_failure_{name}"] for name in names) == stored
+        assert "_ng_failure_kind" not in failure
+
+    async def test_the_kind_of_an_episodes_failure_is_dropped(self, stubs: Any) -> None:
+        """Edge case 25 as NeMo Gym has it."""
+        failure = {
+            "failure_reason": "why",
+            "terminal": False,
+            "stage": "seed",
+            "failure_kind": "session_lost",
+            "partial_response": {"id": 1},
+        }
+
+        def answer(body: dict[str, Any]) -> web.Response:
+            reply = {"episode_id": body["episode_id"], "task_id": body["task"]["task_id"]}
+            return web.json_response({**reply, "result": None, "failure": failure})
+
+        stubs.servers["native"].answer = answer
+        await stubs.run([stubs.mat("ts", "t"), stubs.flat("a")], strict_compatibility=True)
+        (stored,) = stubs.read(stubs.beside("_failures.jsonl"))
+        assert {key: stored[key] for key in stored if key.startswith("_ng_failure")} == {
+            "_ng_failure_class": "environment_server_failed",
+            "_ng_failure_terminal": False,
+            "_ng_failure_message": "why",
+            "_ng_failure_stage": "seed",
+            "_ng_failure_partial_response": {"id": 1},
+        }
+
     async def test_route_failures_to_sidecar_stores_it_as_nemo_gym_does(self, stubs: Any) -> None:
         good = stubs.reward()
         stubs.servers["a_env"].answer = lambda body: web.Response(body=b"<html>") if body.get("mark") else good(body)

@@ -83,6 +83,19 @@ async def test_a_failed_row_is_tried_again_with_its_attempt_number_until_it_fail
     assert [row.get("_ng_attempt_index") for row in stubs.read(stubs.output)] == [None, 3]
 
 
+async def test_a_server_that_answers_500_is_asked_three_times_over_four_runs(stubs: Any) -> None:
+    """Edge case 30: attempts 1 and 2 are sent with their number, a fourth run sends nothing."""
+    rows = [stubs.flat("a"), stubs.flat("b")]
+    stubs.servers["a_env"].answer = lambda _body: web.json_response("boom", status=500)
+    await stubs.run(rows)
+    for _ in range(3):
+        summary = await stubs.run(rows, resume_from_cache=True)
+    assert [body.get("_ng_attempt_index") for body in stubs.servers["a_env"].seen] == [None, 1, 2]
+    assert summary.counts.model_dump() == {"requested": 2, "completed": 1, "failed": 1, "unresolved": 0}
+    stored = stubs.read(stubs.beside("_failures.jsonl"))
+    assert [(row["_ng_failure_class"], row["_ng_failure_response_body"]) for row in stored] == [("agent_run_error", '"boom"')] * 3
+
+
 async def test_an_episode_that_failed_is_tried_again_as_its_next_attempt(stubs: Any) -> None:
     failure = {"failure_reason": "why", "terminal": False}
 
@@ -328,6 +341,17 @@ class TestChangesSinceTheFirstRun:
         summary = await stubs.run([*rows, stubs.flat("a")], resume_from_cache=True, num_repeats=5, **{switch: True})
         assert_whole(stubs, summary, 3)
         assert any("num_repeats" in text and "rows.jsonl" in text for text in stubs.warnings)
+
+    async def test_of_limit_and_repeats_change_nothing_when_they_are_passed_over(self, stubs: Any) -> None:
+        """Edge case 42: the rows are those of the first run, so nothing is left to do."""
+        rows = [stubs.flat("a", n=n) for n in range(10)]
+        await stubs.run(rows, limit=1)
+        with pytest.raises(ResumeError) as raised:
+            await stubs.run(rows, limit=10, num_repeats=3, resume_from_cache=True)
+        assert [detail.partition(":")[0] for detail in raised.value.details] == ["limit", "num_repeats"]
+        summary = await stubs.run(rows, limit=10, num_repeats=3, resume_from_cache=True, strict_compatibility=True)
+        assert_whole(stubs, summary, 1)
+        assert len(stubs.servers["a_env"].seen) == 1
 
     async def test_an_input_that_is_gone_is_a_change(self, stubs: Any) -> None:
         rows = await self.unfinished(stubs)

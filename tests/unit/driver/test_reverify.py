@@ -13,7 +13,14 @@ import pytest
 import yaml
 from aiohttp import web
 
-from gym_compose.driver.errors import OutputExistsError, OutputFailedError, RoutingError, UnsafeReverificationError, VerifyFailedError
+from gym_compose.driver.errors import (
+    AggregationError,
+    OutputExistsError,
+    OutputFailedError,
+    RoutingError,
+    UnsafeReverificationError,
+    VerifyFailedError,
+)
 from gym_compose.driver.jobs import do_job
 from gym_compose.driver.verifiers import Verifiers, verify_body
 from gym_compose.wire.errors import InvalidInputError
@@ -374,6 +381,17 @@ async def test_a_merged_file_that_is_there_is_asked_about(stub: Stub, files: Fil
     assert [line["_ng_task_index"] for line in files.read("all.jsonl")] == [1]
     with pytest.raises(InvalidInputError, match="one of the shards"):
         await shards(stub, files, "one.jsonl", "all.jsonl", overwrite=True)
+
+
+async def test_a_rollout_that_two_shards_have_is_an_error_before_anything_is_written(stub: Stub, files: Files) -> None:
+    """Edge case 62; NeMo Gym writes the merged file first and gets a 500 then."""
+    files.write("one.jsonl", [stamped(1), stamped(2)])
+    files.write("two.jsonl", [stamped(2)])
+    before = {path.name for path in files.directory.iterdir()}
+    with pytest.raises(AggregationError, match=r"2:0 of 'env' is there twice"):
+        await shards(stub, files, "one.jsonl", "two.jsonl")
+    assert {path.name for path in files.directory.iterdir()} == before
+    assert stub.aggregated == []
 
 
 async def test_without_merging_the_metrics_alone_are_written(stub: Stub, files: Files) -> None:

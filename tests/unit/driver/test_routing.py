@@ -71,6 +71,21 @@ def test_a_taskset_without_route_is_named_with_a_close_one(blocks: Any) -> None:
         Router(addressed(blocks.default())).choose({"task_id": {"taskset": "tsx", "task_id": "1"}, "task_input": None})
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nativ", r"taskset 'ts' is routed to 'nativ', which is not in the running config\. Did you mean 'native"),
+        ("a", r"taskset 'ts' is routed to 'a', which is not an environment server"),
+        (["a_env", "b_env"], r"taskset 'ts' is routed to 'a_env', 'b_env': environment_server_routes names one server for each"),
+        (None, r"taskset 'ts' is routed to None"),
+    ],
+)
+def test_a_route_that_leads_to_no_one_server_names_its_taskset(blocks: Any, target: Any, said: str) -> None:
+    config = addressed(blocks.default()) | {"environment_server_routes": {"ts": target}}
+    with pytest.raises(ValueError, match=said):
+        Router(config).choose(row(**MAT))
+
+
 def test_routes_of_the_request_replace_those_of_the_config(blocks: Any) -> None:
     assert Router(addressed(blocks.default()), routes={"ts": "a_env"}).choose(row(**MAT)) == "a_env"
 

@@ -268,6 +268,73 @@ async def test_a_rollout_without_reward_or_masked_is_stored_and_not_averaged(stu
     assert summary.mean_reward == 0.25
 
 
+async def test_an_episode_without_a_reward_is_a_rollout_without_a_score(stubs: Any) -> None:
+    stubs.servers["native"].answer = lambda body: web.json_response(
+        {"episode_id": body["episode_id"], "task_id": body["task"]["task_id"], "result": {"note": 1}, "failure": None}
+    )
+    summary = await stubs.run([stubs.mat("ts", "t")])
+    assert (summary.counts.completed, summary.mean_reward, summary.exit_code) == (1, None, 0)
+    assert [(group.rollouts, group.failed, group.mean_reward) for group in summary.groups] == [(1, 0, None)]
+    (record,) = stubs.read(stubs.output)
+    assert (record["note"], "reward" in record) == (1, False)
+
+
+async def test_a_row_that_nothing_was_stored_of_counts_as_zero_before_the_row_behind_it(stubs: Any) -> None:
+    """Edge case 33: in the metrics and nowhere else."""
+    good = stubs.reward()
+    stubs.servers["a_env"].answer = lambda body: web.json_response({"_ng_no_persist": True}) if body.get("mark") else good(body)
+    summary = await stubs.run([stubs.flat("a", mark=1), stubs.flat("a")], count_missing_rollouts_as_zero=True)
+    (asked,) = stubs.servers["a_env"].aggregated
+    assert [(row["_ng_task_index"], row["reward"]) for row in asked["verify_responses"]] == [(0, 0.0), (1, 1.0)]
+    assert summary.counts.model_dump() == {"requested": 2, "completed": 1, "failed": 0, "unresolved": 1}
+    assert [row["_ng_task_index"] for row in stubs.read(stubs.output)] == [1]
+    assert stubs.read(stubs.beside("_failures.jsonl")) == []
+
+
+async def test_a_failure_that_counts_as_zero_is_in_the_metrics_unmasked_and_stays_a_failure(stubs: Any) -> None:
+    """Edge case 35."""
+    good = stubs.reward()
+    judged = {"reward": 0.0, "mask_sample": True, "failure_kind": "judge_failed", "_ng_failure_class": "judge_failed"}
+    stubs.servers["a_env"].answer = lambda body: web.json_response(judged) if body.get("mark") else good(body)
+    summary = await stubs.run([stubs.flat("a", mark=1), stubs.flat("a")], count_failure_classes_as_zero=["judge_failed"])
+    (asked,) = stubs.servers["a_env"].aggregated
+    zero, scored = asked["verify_responses"]
+    assert (zero["_ng_task_index"], zero["reward"], zero["mask_sample"], "failure_kind" in zero) == (0, 0.0, False, False)
+    assert not any(key.startswith("_ng_failure") for key in zero)
+    assert (scored["_ng_task_index"], scored["reward"]) == (1, 1.0)
+    assert summary.failures == {"judge_failed": 1}
+    (failure,) = stubs.read(stubs.beside("_failures.jsonl"))
+    assert {key: failure[key] for key in judged} == judged
+
+
+@pytest.mark.parametrize("answer", [{"reward": 1.0, "_ng_no_persist": True}, {"reward": 0.0, "_ng_failure_class": "judge_failed"}])
+async def test_a_run_of_which_no_rollout_was_stored_is_an_error_without_metrics(stubs: Any, answer: dict[str, Any]) -> None:
+    """Edge case 34."""
+    stubs.servers["a_env"].answer = lambda _body: web.json_response(answer)
+    summary = await stubs.run([stubs.flat("a"), stubs.flat("a", n=1)])
+    assert (summary.exit_code, summary.counts.completed) == (1, 0)
+    assert ("judge_failed" in answer.values()) == ("2 judge_failed" in (summary.error or ""))
+    assert not stubs.beside("_aggregate_metrics.json").exists()
+    assert stubs.servers["a_env"].aggregated == []
+
+
+async def test_two_relays_and_a_native_server_whose_rollouts_come_mixed_have_one_entry_each(stubs: Any) -> None:
+    """Edge case 63."""
+    rows = [row for n in range(4) for row in (stubs.flat("a", n=n), stubs.mat("ts", str(n)), stubs.flat("b", n=n))]
+    await stubs.run(rows, num_samples_in_parallel=1)
+    written = [row["_ng_environment_server"] for row in stubs.read(stubs.output)]
+    assert written == ["a_env", "native", "b_env"] * 4
+    entries = orjson.loads(stubs.beside("_aggregate_metrics.json").read_bytes())
+    assert [(entry["_ng_environment_server"], entry["agent_ref"]["name"]) for entry in entries] == [
+        ("a_env", "a"),
+        ("b_env", "b"),
+        ("native", "n"),
+    ]
+    for name in ("a_env", "b_env", "native"):
+        (asked,) = stubs.servers[name].aggregated
+        assert len(asked["verify_responses"]) == 4
+
+
 async def test_nothing_completed_is_an_error_and_leaves_no_metrics(stubs: Any) -> None:
     stubs.servers["a_env"].answer = json_response(500, b"1")
     summary = await stubs.run([stubs.flat("a"), stubs.flat("a", x=1)])

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from gym_compose.serving import AgentServerReference, EnvironmentServer, EnvironmentServerConfig, Episode, HandledEpisodeError
-from gym_compose.serving.episode import CleanupHandle
+from gym_compose.serving.episode import CleanupHandle, EpisodeCounts
 from gym_compose.wire.deadline import Deadline
 from gym_compose.wire.episodes import EpisodeFailure
 from gym_compose.wire.errors import InvalidInputError
@@ -52,6 +52,13 @@ class Acting(EnvironmentServer):
                 episode.on_exit("third", self._broken)
             case "slow cleanup":
                 episode.on_exit("third", self._slow)
+            case "late":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            case "late failure":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+                raise HandledEpisodeError(EpisodeFailure(failure_reason="late", terminal=True))
             case "not an object":
                 return [1]  # type: ignore[return-value]
         return {"reward": 1.0, "key": episode.id.capture_key, "left": episode.deadline.remaining()}
@@ -135,15 +142,47 @@ async def test_a_deadline_that_passes_is_a_failure_that_may_be_tried_again(deplo
     assert servers["env"].log == ["second", "first"]
 
 
+@pytest.mark.parametrize(("act", "late"), [("late", 1), ("late failure", 0)])
+async def test_what_comes_after_the_deadline_is_dropped(deploy: Any, act: str, late: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that swallows its cancellation and answers all the same: the caller was told that the time was over."""
+    servers = await acting(deploy, default_episode_timeout_seconds=0.1)
+    answer = (await servers.post("env", "/run", request(act))).json()
+    assert answer["result"] is None
+    assert answer["failure"] == {"failure_reason": "Episode timed out", "terminal": False}
+    counts = (await servers.get("env", "/episodes")).json()
+    assert (counts["timed_out"], counts["late_answers"]) == (1, late)
+    assert f"episode 0-0 timed out after 0.1 s; late answers dropped so far: {late}" in caplog.text
+
+
 async def test_a_caller_that_hangs_up_ends_the_episode_after_its_cleanup(deploy: Any) -> None:
-    servers = await acting(deploy)
+    """Case 70."""
+    servers = await acting(deploy, max_concurrent_episodes=1, queue_timeout_seconds=5)
     with contextlib.suppress(httpx.TimeoutException):
         await servers.post("env", "/run", request("hang"), timeout=0.2)
     for _ in range(100):
-        if servers["env"].log:
+        if servers["env"].counts.cancelled:
             break
         await asyncio.sleep(0.02)
     assert servers["env"].log == ["second", "first"]
+    counts = (await servers.get("env", "/episodes")).json()
+    assert (counts["cancelled"], counts["running"], counts["cleanups_registered"], counts["cleanups_done"]) == (1, 0, 2, 2)
+    assert (await servers.post("env", "/run", request())).json()["failure"] is None  # its slot is free again
+
+
+async def test_a_caller_that_hangs_up_while_it_waits_leaves_no_trace(deploy: Any) -> None:
+    servers = await acting(deploy, max_concurrent_episodes=1, queue_timeout_seconds=30)
+    first = asyncio.create_task(servers.http.post(servers.urls["env"] + "/run", json=request("wait")))
+    await servers["env"].began.wait()
+    with contextlib.suppress(httpx.TimeoutException):
+        await servers.post("env", "/run", request(), timeout=0.2)
+    for _ in range(100):
+        if not servers["env"].counts.waiting:
+            break
+        await asyncio.sleep(0.02)
+    servers["env"].go_on.set()
+    assert (await first).json()["result"]["reward"] == 1.0
+    counts = (await servers.get("env", "/episodes")).json()
+    assert (counts["waiting"], counts["running"], counts["results"], counts["cleanups_registered"]) == (0, 0, 1, 2)
 
 
 async def test_a_cleanup_that_fails_does_not_stop_the_others(deploy: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,17 +197,23 @@ async def test_cleanups_share_one_budget(deploy: Any, caplog: pytest.LogCaptureF
     servers = await acting(deploy, cleanup_timeout_seconds=0.2)
     answer = await servers.post("env", "/run", request("slow cleanup"))
     assert answer.json()["result"]["reward"] == 1.0
-    assert servers["env"].log == []
-    assert "cleanup took longer than 0.2 s; left open: third, second, first" in caplog.text
+    assert servers["env"].log == ["second", "first"]  # the one that hangs leaves some of it to those after it
+    assert "cleanup took longer than 0.2 s; left open: third" in caplog.text
+    counts = (await servers.get("env", "/episodes")).json()
+    assert (counts["cleanups_registered"], counts["cleanups_done"], counts["cleanups_left_open"]) == (3, 2, 1)
 
 
 async def test_admission_waits_for_a_slot_and_then_fails_without_a_call(deploy: Any) -> None:
+    """Case 69."""
     servers = await acting(deploy, max_concurrent_episodes=1, queue_timeout_seconds=0.15)
     first = asyncio.create_task(servers.http.post(servers.urls["env"] + "/run", json=request("wait")))
     await servers["env"].began.wait()
     second = await servers.http.post(servers.urls["env"] + "/run", json=request())
     assert second.json()["failure"] == {"failure_reason": "Episode admission timed out", "terminal": False, "stage": "admission"}
     assert servers["env"].log == []
+    assert (await servers.get("env", "/episodes")).json() | {"not_admitted": 1, "running": 1, "waiting": 0} == (
+        await servers.get("env", "/episodes")
+    ).json()
     servers["env"].go_on.set()
     assert (await first).json()["result"]["reward"] == 1.0
     assert (await servers.http.post(servers.urls["env"] + "/run", json=request())).json()["failure"] is None
@@ -178,6 +223,10 @@ async def test_admission_waits_for_a_slot_and_then_fails_without_a_call(deploy: 
     "change",
     [
         {"episode_id": {"rollout_id": "0-0-a1"}},
+        {"episode_id": {"rollout_id": "run-a1"}},
+        {"episode_id": {"rollout_id": "0-1-a2"}},
+        {"episode_id": {"rollout_id": "x\n"}},
+        {"episode_id": {"rollout_id": "a b"}},
         {"episode_id": {"rollout_id": "0-0", "attempt": -1}},
         {"episode_id": {"rollout_id": "0-0", "attempt": True}},
         {"task": {"task_id": {"taskset": "", "task_id": "1"}, "task_input": {}}},
@@ -187,6 +236,7 @@ async def test_admission_waits_for_a_slot_and_then_fails_without_a_call(deploy: 
     ],
 )
 async def test_bodies_that_do_not_fit_are_422(deploy: Any, change: dict[str, Any]) -> None:
+    """Cases 15 (no task_input), 23 and 86 (an id that ends like an attempt)."""
     servers = await acting(deploy)
     assert (await servers.post("env", "/run", {**request(), **change})).status_code == 422
     assert servers["env"].log == []
@@ -203,6 +253,7 @@ async def test_bodies_that_do_not_fit_are_422(deploy: Any, change: dict[str, Any
     ],
 )
 def test_blocks_that_do_not_fit_are_refused_at_start(block: dict[str, Any], message: str) -> None:
+    """Case 71 among them."""
     merged = {"env": {"environment_servers": {"acting": {"entrypoint": "app.py", "host": "h", "port": 1, **block}}}}
     with pytest.raises(InvalidInputError, match=message):
         Acting.from_config(merged, "env", environ={})
@@ -221,7 +272,7 @@ async def test_a_handle_runs_once_after_success_and_again_after_failure() -> Non
         if len(runs) == 1:
             raise RuntimeError("first time")
 
-    handle = CleanupHandle("x", once, 1.0)
+    handle = CleanupHandle("x", once, 1.0, EpisodeCounts())
     with pytest.raises(RuntimeError):
         await handle.close()
     await handle.close()

@@ -300,6 +300,15 @@ def peer(tmp_path: Path, server_dir: Path, site: Path, app: str, **changes: Any)
     return process.returncode, out, err
 
 
+def test_an_entry_point_outside_of_the_directory_imports_what_stands_beside_it(tmp_path: Path, server_dir: Path, peer_site: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "bridge.py").write_text("import beside, neighbour, os\nprint(beside.NAME, neighbour.NAME, os.path.basename(os.getcwd()))\n")
+    (other / "beside.py").write_text("NAME = 'there'\n")
+    code, out, err = peer(tmp_path, server_dir, peer_site, "", entrypoint="../other/bridge.py")
+    assert (code, out, err) == (0, "there beside server\n", "")
+
+
 @pytest.mark.parametrize(("ray", "undeclared"), [("off", False), ("peer", None)])
 def test_a_peers_server_and_its_children_have_the_config_and_the_rule_for_ray(
     tmp_path: Path, server_dir: Path, peer_site: Path, ray: str, undeclared: bool | None

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar, Literal
+import contextlib
+from typing import Any, ClassVar
 
+import httpx
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from gym_compose.serving import (
-    AgentServerReference,
     Call,
     Endpoint,
     EnvironmentServer,
-    EnvironmentServerConfig,
     Episode,
-    ResourcesServerReference,
     Server,
     ServerConfig,
     SingleAgentTurn,
+    SingleAgentTurnConfig,
     TurnInput,
 )
+from gym_compose.serving.client import PeerTimeout
+from gym_compose.testing import AgentPeer, ResourcesPeer, Served
 
 ANSWER = {
     "id": "r",
@@ -71,32 +73,21 @@ class Scripted(Server):
         return answer
 
 
-class Config(EnvironmentServerConfig):
-    resources_server: ResourcesServerReference
-    agent_server: AgentServerReference
-    resources_tool_transports: list[Literal["direct_http", "mcp"]] = Field(default_factory=list)
-
-
 class Turn(EnvironmentServer):
-    config: Config
+    config: SingleAgentTurnConfig
     task_input = TurnInput
 
     def setup(self) -> None:
-        config = self.config
-        transports = tuple(config.resources_tool_transports)
-        self.turn = SingleAgentTurn.from_config(self.client, self.merged, config.resources_server, config.agent_server, transports)
+        self.turn = SingleAgentTurn(self, self.config)
 
     async def run(self, episode: Episode[Any]) -> dict[str, Any]:
         return await self.turn.run(episode)
-
-    def metrics_server(self) -> ResourcesServerReference:
-        return self.config.resources_server
 
 
 RESPONSES = "0-0-a1/v1/responses"
 
 
-async def stack(deploy: Any, transports: tuple[str, ...] = (), extra: dict[str, Any] | None = None, **limits: Any) -> Any:
+async def stack(deploy: Any, transports: tuple[str, ...] = (), extra: dict[str, Any] | None = None, agent: Any = (), **limits: Any) -> Any:
     block = {
         "cleanup_timeout_seconds": 5,
         "resources_server": {"type": "resources_servers", "name": "rs"},
@@ -104,7 +95,7 @@ async def stack(deploy: Any, transports: tuple[str, ...] = (), extra: dict[str, 
         "resources_tool_transports": list(transports),
         **limits,
     }
-    servers = await deploy(extra, rs=("rs", Scripted, {}), ag=("ag", Scripted, {}), env=("es", Turn, block))
+    servers = await deploy(extra, rs=("rs", Scripted, {}), ag=("ag", Scripted, dict(agent)), env=("es", Turn, block))
     servers["rs"].answers = {
         "seed_session": lambda body: ({"resources_session_id": body["resources_session_id"]}, {"R": "1"}),
         "verify": {"reward": 1.0, "anything": [1], "mask_sample": False},
@@ -197,6 +188,7 @@ RS_FAILED_SEED = ["seed_session", "close_session"]
         ("ag", RESPONSES, status(429), "agent", False, RS_FAILED_SEED, AG_ALL),
         ("ag", RESPONSES, {"id": "no response"}, "agent", True, RS_FAILED_SEED, AG_ALL),
         ("ag", RESPONSES, status(200, b"not json"), "agent", True, RS_FAILED_SEED, AG_ALL),
+        # Case 67: no verdict, the partial response is kept (asserted below).
         ("ag", "v1/agent_sessions/close", status(503), "cleanup", False, RS_FAILED_SEED, [*AG_ALL, AG_ALL[2]]),
         ("rs", "verify", status(500), "verification", False, RS_ALL, AG_ALL),
         ("rs", "verify", {"no": "reward"}, "verification", True, RS_ALL, AG_ALL),
@@ -234,6 +226,7 @@ async def test_a_failed_answer_of_the_agent_is_still_verified(deploy: Any) -> No
 
 
 async def test_a_resources_close_that_fails_is_tried_twice_and_the_verdict_stands(deploy: Any) -> None:
+    """Case 68."""
     servers = await stack(deploy)
     servers["rs"].answers["close_session"] = lambda body: status(500)
     answer = (await servers.post("env", "/run", request())).json()
@@ -285,23 +278,70 @@ async def test_grants_over_mcp(deploy: Any, tools: dict[str, Any] | None, reason
         ({"enabled": False, "all_agents": True}, {"token_id_capture": True}, ""),
     ],
 )
-def test_the_capture_segment(capture: dict[str, Any] | None, block: dict[str, Any], segment: str) -> None:
-    from gym_compose.serving import HttpClient, ServerClient
-
-    merged = {"ag": {"responses_api_agents": {"a": block}}, "token_id_capture": capture}
-    agent = AgentServerReference(type="responses_api_agents", name="ag")
-    resources = ResourcesServerReference(type="resources_servers", name="rs")
-    turn = SingleAgentTurn.from_config(ServerClient(merged, HttpClient(), {}), merged, resources, agent, ())
-    assert turn.token_capture is bool(segment)
+async def test_the_capture_segment(deploy: Any, capture: dict[str, Any] | None, block: dict[str, Any], segment: str) -> None:
+    servers = await stack(deploy, extra={"token_id_capture": capture}, agent=block)
+    servers["ag"].answers[f"0-0-a1{segment}/v1/responses"] = ANSWER
+    assert (await servers.post("env", "/run", request())).json()["failure"] is None
+    assert servers["ag"].seen[1][0] == f"ng-rollout/0-0-a1{segment}/v1/responses"
 
 
 async def test_a_deadline_during_the_agents_call_closes_both_sessions(deploy: Any) -> None:
+    """Case 70, and an agent that would answer too late: its answer is dropped and counted."""
     servers = await stack(deploy, default_episode_timeout_seconds=0.3)
     servers["ag"].answers[RESPONSES] = HANG
     answer = (await servers.post("env", "/run", request())).json()
     assert answer["failure"] == {"failure_reason": "Episode timed out", "terminal": False}
     assert calls(servers) == RS_FAILED_SEED + AG_ALL
     assert servers["ag"].hung_up == 1  # the agent's handler was cancelled, its model calls with it
+    counts = (await servers.get("env", "/episodes")).json()
+    assert (counts["timed_out"], counts["late_answers"], counts["cleanups_done"]) == (1, 1, 2)
+
+
+async def test_a_client_that_is_gone_in_mid_episode_closes_both_sessions(deploy: Any) -> None:
+    """Case 70: the cancellation goes on after the cleanup."""
+    servers = await stack(deploy)
+    servers["ag"].answers[RESPONSES] = HANG
+    with contextlib.suppress(httpx.TimeoutException):
+        await servers.post("env", "/run", request(), timeout=0.4)
+    for _ in range(100):
+        if servers["env"].counts.cancelled:
+            break
+        await asyncio.sleep(0.02)
+    assert calls(servers) == RS_FAILED_SEED + AG_ALL
+    assert servers["ag"].hung_up == 1
+    assert (servers["env"].counts.cancelled, servers["env"].counts.cleanups_done) == (1, 2)
+
+
+async def test_a_seed_that_takes_too_long_is_closed_all_the_same(deploy: Any) -> None:
+    """Case 66 under the episode's deadline: the session may have begun, so it is closed; nothing else is called."""
+    servers = await stack(deploy, default_episode_timeout_seconds=0.3)
+    servers["rs"].answers["seed_session"] = HANG
+    answer = (await servers.post("env", "/run", request())).json()
+    assert answer["failure"] == {"failure_reason": "Episode timed out", "terminal": False}
+    assert calls(servers) == RS_FAILED_SEED
+
+
+async def test_a_seed_whose_connection_times_out_is_a_seed_failure() -> None:
+    """Case 66."""
+    resources = ResourcesPeer({"reward": 1.0})
+
+    def timed_out(_: Any) -> Any:
+        raise PeerTimeout("POST http://rs/seed_session: no answer in time", method="POST", url="http://rs/seed_session")
+
+    resources.answers["/seed_session"] = timed_out
+    block = {
+        "cleanup_timeout_seconds": 5,
+        "resources_server": {"type": "resources_servers", "name": "rs"},
+        "agent_server": {"type": "responses_api_agents", "name": "ag"},
+    }
+
+    def run() -> Any:
+        with Served(Turn, block, peers={"rs": resources, "ag": AgentPeer("x")}) as served:
+            return served.post("/run", request()).json()["failure"]
+
+    failure = await asyncio.to_thread(run)
+    assert (failure["stage"], failure["terminal"]) == ("seed", False)
+    assert resources.paths() == ["/seed_session", "/close_session"]
 
 
 async def test_metrics_are_forwarded_to_the_resources_server(deploy: Any) -> None:
@@ -332,5 +372,6 @@ def test_flat_fields_are_folded_into_the_task_data(given: dict[str, Any], data: 
     [{**PARAMS, "task_data": {"k": 1}, "k": 2}, {"k": 1}, {**PARAMS, "task_data": 5}, "x", {"responses_create_params": {"inptu": 1}}],
 )
 def test_task_input_that_does_not_fit(given: Any) -> None:
+    """Case 72 is the first."""
     with pytest.raises(ValidationError):
         TurnInput.model_validate(given)

@@ -296,7 +296,7 @@ def test_script_and_parser_have_one_rule_of_references(field: str, reference: An
     assert environment_server_agent_names({field: reference}) == (["a"] if expected else [])
 
 
-@given(st.sampled_from(["agent_server", "user_agent", "type"]), st.none() | st.sampled_from([AGENTS, "resources_servers", "", 3]))
+@given(st.sampled_from(["agent_server", "user_agent", "type"]), st.none() | st.sampled_from([AGENTS, "resources_servers", "", "???", 3]))
 def test_the_rules_of_references_are_the_same_for_any_type(field: str, kind: Any) -> None:
     assert script.refers_to_agent(field, {"type": kind, "name": "a"}) == refers_to_agent(field, kind)
 

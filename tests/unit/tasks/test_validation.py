@@ -255,6 +255,35 @@ def _two_agents(workload: Workload) -> None:
     workload.relay["assistant"] = {"type": "responses_api_agents", "name": "demo_agent"}
 
 
+def _two_agents_and_a_first(workload: Workload) -> None:
+    _two_agents(workload)
+    workload.relay["agent_server"] = workload.relay["user"]
+
+
+def _routed_and_pinned(workload: Workload) -> None:
+    _routed(workload)
+    workload.server["datasets"][0]["agent"] = "demo_agent"
+
+
+def _beside_a_pinned_one(workload: Workload) -> None:
+    """The pin of a flat dataset is not one of the taskset beside it."""
+    _routed(workload)
+    second = {**DATASET, "name": "flat"}
+    workload.server["datasets"].append({**second, "agent": "demo_agent"})
+    workload.manifest["datasets"] = [DATASET, second]
+
+
+def _to_another(workload: Workload) -> None:
+    _beside_a_pinned_one(workload)
+    workload.config["y"] = copy.deepcopy(workload.config["demo_agent"])
+    workload.relay["agent_server"]["name"] = "y"
+    workload.config["demo_env2"] = {
+        "environment_servers": {
+            "legacy_agent": {"entrypoint": "app.py", "agent_server": {"type": "responses_api_agents", "name": "demo_agent"}}
+        }
+    }
+
+
 def _pins(workload: Workload) -> None:
     workload.server["datasets"] = [{**DATASET, "agent": "demo_agent"}, {**DATASET, "name": "b", "agent": "x"}]
 
@@ -263,7 +292,11 @@ def _pins(workload: Workload) -> None:
     ("change", "said"),
     [
         (_routed, None),
-        (_two_agents, "fronts several agents"),
+        (_two_agents, r"taskset 't' of 'demo_rs' is routed to 'demo_env', which fronts several agents.*cannot describe this taskset"),
+        (_two_agents_and_a_first, None),
+        (_routed_and_pinned, "pins agent 'demo_agent', but a taskset is routed"),
+        (_beside_a_pinned_one, None),
+        (_to_another, r"the tasksets of 'demo_rs' are routed to several agents: demo_agent, y"),
         (_pins, "pin several agents: demo_agent, x"),
         (lambda w: w.server["datasets"][0].update(taskset="t"), "'t' has no route"),
         (lambda w: w.server["datasets"][0].update(agent="demo_agent"), None),
@@ -290,6 +323,18 @@ def test_one_agent_and_one_set_of_datasets(workload: Workload, change: Callable[
         return
     with pytest.raises(EnvironmentValidationError, match=said):
         workload.check()
+
+
+def test_rows_of_a_taskset_that_are_no_run_requests_are_said_to_be_beyond_a_manifest(workload: Workload) -> None:
+    _routed(workload)
+    workload.manifest.update(prompt_source="agent", standard_prompt_config="benchmarks/demo/p.yaml")
+    for holder in (workload.manifest, workload.server):
+        holder["datasets"] = [{key: value for key, value in {**holder["datasets"][0]}.items() if key != "prompt_config"}]
+    workload.write("d.jsonl", '{"question": "x"}\n')
+    with pytest.raises(EnvironmentValidationError, match="no run request: responses_create_params") as caught:
+        workload.check()
+    assert caught.value.where == f"{workload.home}/d.jsonl, line 1"
+    assert "cannot describe tasks of another shape (taskset 't')" in (caught.value.hint or "")
 
 
 def test_errors_of_the_config_are_its_own(workload: Workload) -> None:

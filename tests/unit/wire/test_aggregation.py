@@ -61,6 +61,21 @@ def test_masked_records_leave_the_means_and_are_counted() -> None:
     assert [group["_ng_task_index"] for group in metrics["group_level_metrics"]] == [0]
 
 
+def test_of_one_masked_and_one_scored_record_the_coverage_says_so() -> None:
+    """Edge case 36."""
+    metrics = aggregate_metrics([*records({(0, 0): 1.0}), *records({(1, 0): 0.0}, mask_sample=True)])
+    coverage = {
+        "coverage/measured_rollouts": 1,
+        "coverage/masked_rollouts": 1,
+        "coverage/measured_tasks": 1,
+        "coverage/fully_masked_tasks": 1,
+    }
+    for level in ("agent_metrics", "key_metrics"):
+        assert {key: value for key, value in metrics[level].items() if key.startswith("coverage/")} == coverage
+        assert metrics[level]["mean/reward"] == 1.0
+    assert [group["_ng_task_index"] for group in metrics["group_level_metrics"]] == [0]
+
+
 def test_only_numbers_on_top_and_in_usage_are_columns() -> None:
     row = {
         "reward": 1,

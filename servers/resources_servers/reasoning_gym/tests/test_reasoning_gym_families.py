@@ -118,6 +118,17 @@ def test_prepare_gives_equal_bytes_for_equal_arguments(tmp_path: Path) -> None:
     ]
 
 
+def test_prepare_makes_the_file_that_is_wanted_and_leaves_the_demo_whole(tmp_path: Path) -> None:
+    whole = _demo(tmp_path / "demo")
+    for wanted in ("letter_counting", "chain_sum_flat"):
+        made = _python(f"from prepare import prepare; print(prepare(jsonl_fpath='data/{wanted}.jsonl', output={str(tmp_path / wanted)!r}))")
+        assert made.strip() == str(tmp_path / wanted / f"{wanted}.jsonl")
+        assert {path.name: path.read_bytes() for path in sorted((tmp_path / wanted).iterdir())} == whole
+    assert _python(f"from prepare import prepare; print(prepare('gcd', size=2, output={str(tmp_path)!r}))").strip() == str(
+        tmp_path / "gcd.jsonl"
+    )
+
+
 def test_rows_are_whole_unique_and_the_same_tasks_in_both_forms(tmp_path: Path) -> None:
     files = {name: [orjson.loads(line) for line in content.splitlines()] for name, content in _demo(tmp_path).items()}
     families = Families()

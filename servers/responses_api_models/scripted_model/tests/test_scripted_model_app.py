@@ -120,6 +120,17 @@ async def test_turns_of_a_script(scripted: Make) -> None:
     assert silent.json()["output"] == []
 
 
+async def test_dialogues_of_a_file(scripted: Make, tmp_path: Path) -> None:
+    path = tmp_path / "dialogues.jsonl"
+    path.write_bytes(orjson.dumps({"prompt": [USER], "turns": [{"calls": [{"name": "add", "arguments": {"a": 2}}]}, {"text": "4"}]}))
+    client = scripted(rule="dialogues", dialogues={"jsonl": str(path)})
+    call = (await client.post("/v1/responses", json={"input": [USER], "tools": [TOOL]})).json()["output"][0]
+    assert call["arguments"] == '{"a":2}'
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}
+    assert _text(await client.post("/v1/responses", json={"input": [USER, call, output], "tools": [TOOL]})) == "4"
+    assert (await client.post("/v1/responses", json={"input": "something else"})).status_code == 422
+
+
 async def test_constant_and_echo(scripted: Make) -> None:
     assert _text(await scripted(rule="constant", text="k").post("/v1/responses", json={"input": "q"})) == "k"
     assert _text(await scripted(rule="echo").post("/v1/responses", json={"input": "q"})) == "q"
@@ -156,6 +167,8 @@ async def test_unknown_fields_are_a_422(scripted: Make) -> None:
         ({"rule": "constant"}, "rule 'constant' needs 'text'"),
         ({"rule": "first_tool_call"}, "rule 'first_tool_call' needs 'text'"),
         ({"rule": "turns"}, "rule 'turns' needs 'turns'"),
+        ({"rule": "dialogues"}, "rule 'dialogues' needs 'dialogues'"),
+        ({"rule": "dialogues", "dialogues": {"jsonl": "/nowhere/x.jsonl"}}, "/nowhere/x.jsonl: the dialogues file cannot be read"),
         ({"rule": "answers", "answers": {"jsonl": "x"}, "answer_template": "none"}, "answer_template must hold"),
         ({"rule": "answers", "answers": {"jsonl": "x"}, "accuracy": 1.5}, "accuracy"),
         ({"rule": "guess"}, "rule"),

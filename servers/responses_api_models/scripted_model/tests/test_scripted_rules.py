@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_answers import Answers, AnswersConfig
-from scripted_prompt import canonical, content_text, fingerprint, has_tool_output, last_user_text, model_turns, quote
+from scripted_dialogues import Dialogues
+from scripted_prompt import canonical, content_text, fingerprint, has_tool_output, last_user_text, model_turns, opening, quote
 from scripted_rules import (
     AnswersRule,
     ConstantRule,
+    DialoguesRule,
     EchoRule,
     FirstToolCallRule,
     ScriptedCall,
@@ -234,3 +236,46 @@ def test_scripted_turns_follow_the_conversation_and_end() -> None:
     assert rule.reply(ScriptedRequest([USER, CALL, OUTPUT])).text == "four"
     with pytest.raises(UnscriptedRequestError, match="2 turns and the conversation asks for turn 3"):
         rule.reply(ScriptedRequest([USER, CALL, OUTPUT, ASSISTANT, USER]))
+
+
+SYSTEM = {"role": "system", "content": "short"}
+SECOND = {"role": "user", "content": "and 3 + 3?"}
+DIALOGUES = _lines(
+    {"prompt": [SYSTEM, USER], "turns": [{"calls": [{"name": "add", "arguments": {"a": 2}}]}, {"text": "four"}, {"text": "six"}]},
+    {"prompt": "2 + 2?", "turns": [{"text": "4"}]},
+)
+
+
+def test_a_conversation_is_found_by_how_it_begins_and_follows_its_own_script() -> None:
+    rule = DialoguesRule(Dialogues.parse([*DIALOGUES, b"\n"], "d.jsonl"))
+    assert rule.reply(ScriptedRequest([USER])).text == "4"
+    assert rule.reply(ScriptedRequest([SYSTEM, USER])).calls == (ScriptedCall("add", '{"a":2}'),)
+    assert rule.reply(ScriptedRequest([USER, CALL, OUTPUT], instructions="short")).text == "four"
+    assert rule.reply(ScriptedRequest([SYSTEM, USER, CALL, OUTPUT, ASSISTANT, SECOND])).text == "six"
+    with pytest.raises(UnscriptedRequestError, match="has 1 turns and the conversation asks for turn 2"):
+        rule.reply(ScriptedRequest([USER, ASSISTANT, SECOND]))
+    with pytest.raises(UnscriptedRequestError, match=r'\(2 conversations\) has none that begins with \[\{"role":"user","content":"and'):
+        rule.reply(ScriptedRequest([SECOND, ASSISTANT, USER]))
+
+
+def test_a_prompt_without_a_user_is_its_own_opening() -> None:
+    assert opening(canonical([SYSTEM, USER, SECOND])) == canonical([SYSTEM, USER])
+    assert opening(canonical([SYSTEM])) == canonical([SYSTEM])
+    assert opening(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([b"{"], "d.jsonl:1: the line is no script"),
+        (_lines({"prompt": "p"}), "d.jsonl:1: the line is no script: turns"),
+        (_lines({"prompt": "p", "turns": []}), "turns"),
+        (_lines({"prompt": "p", "turns": [{"txt": "x"}]}), "turns.0.txt"),
+        ([*DIALOGUES, *_lines({"prompt": [USER, SECOND], "turns": [{"text": "x"}]})], "d.jsonl:3: the conversation of line 2 begins"),
+        ([], "d.jsonl: the dialogues file holds no script"),
+    ],
+)
+def test_a_bad_dialogues_file_is_named_with_its_line(lines: list[bytes], message: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Dialogues.parse(lines, "d.jsonl")
+    assert message in str(caught.value)
