@@ -13,6 +13,7 @@ from dataclasses import replace
 from gym_compose.compiler import document as doc
 from gym_compose.compiler.deployment import Image
 from gym_compose.compiler.recipe import KEY_LENGTH, given, text_lines
+from gym_compose.wire.redaction import Redactor
 
 LOCK_DIRECTORY = "requirements.lock"
 """Below ``.gym``. No project can be called that: their names have no dot."""
@@ -27,8 +28,8 @@ def lock_lines(text: str) -> tuple[str, ...]:
 
 
 def lock_text(asked: Iterable[str], lines: Iterable[str]) -> str:
-    """A lock file."""
-    return text_lines([f"# {_HEADING}", *(f"#   {line}" for line in asked), *lines])
+    """A lock file. It is made to be committed: passwords in the URLs of ``asked``, which are comments, are masked."""
+    return text_lines([f"# {_HEADING}", *(f"#   {Redactor().text(line)}" for line in asked), *lines])
 
 
 def lock_digest(text: str) -> str:

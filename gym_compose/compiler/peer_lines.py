@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from gym_compose.compiler.errors import SourceError
 from gym_compose.config.model import ServerSource
+from gym_compose.wire.redaction import Redactor
 
 IN_RUNTIME = frozenset({"dev"})
 """Extras of nemo-gym that make no layer: of ``dev`` servers import defusedxml only, which the runtime has (contract-servers 7.2)."""
@@ -127,7 +128,7 @@ def parse_line(instance: str, source: ServerSource, line: str) -> Requirement | 
 
     Raises SourceError for a line that no image build can install, with the reason.
     """
-    where = f"the requirement {line!r} in {source.place(line)}"
+    where = f"the requirement {Redactor().text(line)!r} in {source.place(line)}"
     variable = _VARIABLE.search(line)
     if variable is not None:
         raise SourceError(

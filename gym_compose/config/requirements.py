@@ -99,7 +99,15 @@ def unindexed_dependencies(file: Path) -> tuple[tuple[str, str], ...]:
     """(package, why) of a ``pyproject.toml``'s dependencies that an index does not give: ``[tool.uv.sources]`` names another place. Taken
     from the index all the same they would be a stranger's package of that name (contract-servers 7.1). A source of what is no dependency
     counts only where the build backend computes them. NeMo Gym itself may come from a path, which is the checkout's, and from nowhere else.
+    Raises RequirementsError for indexes of the file's own, which a requirements.txt may not name either.
     """
+    for key in ("index", "index-url", "extra-index-url", "find-links"):
+        if _uv(file).get(key):
+            raise RequirementsError(
+                f"tool.uv.{key} names a package index, and those are taken from this host's own settings.",
+                where=str(file),
+                hint="Set it with pip config or PIP_EXTRA_INDEX_URL, and take it out of the file.",
+            )
     found = []
     sources = _uv(file).get("sources")
     needed = {_normal(match.group()) for line in _project_dependencies(file) if (match := _NAME.match(line))}

@@ -9,7 +9,7 @@
 #   pyproject.toml     of a NeMo Gym checkout, whose dependencies are resolved with the lines; extras.txt: its extras
 #
 # NEMO_GYM_PYTHON, for NeMo Gym only, is the lowest Python that its wheel asks for. Debian's may be of the same minor version and a lower
-# patch, on which the wheel runs: the resolver is told the higher number. Another minor version is refused.
+# patch, on which the wheel runs: the resolver is told the higher number. A lower minor version is refused, a higher one needs no telling.
 set -eu
 umask 022
 export HOME=/root UV_CACHE_DIR=/root/.cache/uv UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never UV_HTTP_TIMEOUT=180
@@ -19,14 +19,21 @@ if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca GIT_SSL_CAI
 python=/opt/gym/bin/python
 cd /mnt/context
 
+order=same
+if [ -n "${NEMO_GYM_PYTHON:-}" ]; then
+  order=$(python3 -c 'import sys
+has, wants = sys.version_info[:2], tuple(map(int, sys.argv[1].split(".")[:2]))
+print("older" if has < wants else "newer" if has[: len(wants)] > wants else "same")' "$NEMO_GYM_PYTHON")
+fi
+if [ "$order" = newer ]; then NEMO_GYM_PYTHON=; fi
+
 uv() { /opt/build/bin/uv --no-config "$@"; }
 install() { uv pip install --python "$python" ${NEMO_GYM_PYTHON:+--python-version "$NEMO_GYM_PYTHON"} "$@"; }
 installed() { uv pip freeze --python "$python" 2> /dev/null | LC_ALL=C sort; }
 
 if [ "$1" = packages ]; then
-  has=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  wants=$(echo "$NEMO_GYM_PYTHON" | cut -d. -f1-2)
-  if [ "$has" != "$wants" ]; then
+  if [ "$order" = older ]; then
+    has=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     echo "gym-compose-python: NeMo Gym asks for Python $NEMO_GYM_PYTHON and the base image has $has" >&2
     exit 1
   fi

@@ -21,6 +21,7 @@ from gym_compose.config.requirements import (
     split_runtime,
     unindexed_dependencies,
 )
+from gym_compose.config.sources import source_files
 from gym_compose.wire.names import SERVER_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def source_of(kind: str, directory: Path) -> ServerSource:
         origin="wheel",
         runtime="nemo-gym",
         requirement_lines=split_runtime(written, file)[1],
-        files=(),
+        files=tuple(source_files(directory)),
         flags=ClassFlags(),
         manifest=ServerManifest(),
         extras=runtime_extras(written),

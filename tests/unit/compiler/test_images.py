@@ -227,7 +227,7 @@ def test_what_no_index_gives_is_refused_for_a_native_server_too(images: Any) -> 
         images({"math": {"requirement_lines": ("fim",), "unindexed": (("fim", "it is elsewhere"),)}})
 
 
-@pytest.mark.parametrize("line", ["six=1.0", "x @ hg+https://h.example/x", "x @ git+https://${TOKEN}@h.example/x"])
+@pytest.mark.parametrize("line", ["six=1.0", "x @ hg+https://h.example/x", "x @ git+https://h.example/${TOKEN}/x"])
 def test_a_line_that_no_build_can_install_is_refused_for_a_native_server_too(line: str, images: Any) -> None:
     with pytest.raises(SourceError, match="instance math") as caught:
         images({"math": {"requirement_lines": (line,)}})

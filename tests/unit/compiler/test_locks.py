@@ -45,6 +45,12 @@ def test_a_lock_is_in_the_context_and_not_in_the_key(requirements: Any) -> None:
     assert build["args"]["GYM_RESOLVE"] is None
 
 
+def test_a_password_in_a_line_is_not_in_the_lock() -> None:
+    text = lock_text(["x @ git+https://me:MARKER-secret@host.example/x"], ["x==1"])
+    assert "MARKER" not in text
+    assert lock_lines(text) == ("x==1",)
+
+
 def test_the_plan_says_whether_it_is_locked(requirements: Any) -> None:
     free, deployment = requirements()
     assert any(

@@ -103,7 +103,7 @@ def test_a_git_repository_is_left_to_the_build(line: str) -> None:
         ("/opt/x", "is a path"),
         ("~/x", "is a path"),
         ("./gone", "a directory that is not in"),
-        ("u @ git+https://${GIT_TOKEN}@host.example/u", "needs the variable GIT_TOKEN"),
+        ("u @ git+https://host.example/${GIT_TOKEN}/u", "needs the variable GIT_TOKEN"),
         ("x @ file:///tmp/x.whl", "names a file"),
         ("two words", "is none"),
         ("./", "the server's own directory"),
@@ -114,6 +114,13 @@ def test_a_line_that_no_build_can_install_is_refused_with_the_reason(line: str, 
         needs(line)
     assert "instance m" in str(caught.value)
     assert line in str(caught.value)
+
+
+def test_a_password_in_a_line_that_is_refused_is_not_shown() -> None:
+    with pytest.raises(SourceError) as caught:
+        needs("--extra-index-url https://me:MARKER-secret@host.example/simple")
+    assert "MARKER" not in str(caught.value)
+    assert "host.example/simple" in str(caught.value)
 
 
 def test_hashes_stay_with_their_line() -> None:

@@ -230,3 +230,12 @@ class TestRequirements:
             "VERSION",
             "setup.cfg",
         ]
+
+
+@pytest.mark.parametrize(
+    "text", ['[[tool.uv.index]]\nurl = "https://i.example/simple"\n', '[tool.uv]\nindex-url = "https://i.example/simple"\n']
+)
+def test_a_package_index_of_a_servers_own_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["a"]\n' + text)
+    with pytest.raises(RequirementsError, match="taken from this host's own settings"):
+        unindexed_dependencies(tmp_path / "pyproject.toml")
