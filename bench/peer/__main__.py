@@ -35,7 +35,7 @@ def main() -> int:
     arguments = parser.parse_args()
     cases = read_cases()
     chosen = [case for case in cases if not arguments.names or {case.name, case.label} & set(arguments.names)]
-    beside = [one for one in COMPARISONS if not arguments.names or {"beside", one.label} & set(arguments.names)]
+    beside = [pair for pair in COMPARISONS if not arguments.names or {"beside", pair.label} & set(arguments.names)]
     if not chosen and not beside:
         print("no server of the list has such a name", file=sys.stderr)
         return 2
@@ -65,15 +65,15 @@ def main() -> int:
         except BaseException:  # Ctrl+C: those that run are stopped in order, the others are not begun
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-        for one in beside:
-            found = compare(one, peer_root, shared, url, environment())
-            compared[one.label] = found
+        for pair in beside:
+            found = compare(pair, peer_root, shared, url, environment())
+            compared[pair.label] = found
             page.write_text(text({**journal.before, **journal.done}, labels, compared.values()), encoding="utf-8")
-            print(f"{one.label}: {found.rollouts} rollouts, differences: {'; '.join(found.differences) or 'none'}", flush=True)
+            print(f"{pair.label}: {found.rollouts} rollouts, differences: {'; '.join(found.differences) or 'none'}", flush=True)
     worse = lost(journal.before, {case.label: journal.done[case.label] for case in chosen})
     for label in worse:
         print(f"{label} used to work: {journal.done[label].reason or 'no rollout'}", file=sys.stderr)
-    differ = [one.label for one in beside if compared[one.label].differences]
+    differ = [pair.label for pair in beside if compared[pair.label].differences]
     for label in differ:
         print(f"{label}: records or metrics differ from NeMo Gym's", file=sys.stderr)
     return 1 if worse or differ else 0

@@ -7,6 +7,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,15 @@ def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) 
     """Never raises for what the case does: that is its outcome. Everything that was started is gone afterwards."""
     outcome = Outcome(case.label, writable=bool(case.writable))
     values = {**environ, **dict.fromkeys((*case.environment, "NVIDIA_API_KEY"), DUMMY)}
-    with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory:
-        gym: GymDeployment | None = None
-        alone: GymDeployment | None = None
+    with tempfile.TemporaryDirectory(prefix="gym-compose-peer-") as directory, ExitStack() as stops:
         config: GymConfig | None = None
         try:
             gym = _loaded(case, Path(directory), peer_root, url, values)
+            stops.callback(gym.stop)
             config = gym.project.config  # a start that fails takes the project away
             if case.without:
                 alone = _alone(config, case, Path(directory), peer_root, values)
+                stops.callback(alone.stop)
                 return _started_alone(alone, replace(outcome, reason=f"{', '.join(case.without)} asks for a GPU"))
             outcome = replace(outcome, images=tuple(image.name for image in gym.project.deployment.images))
             gym.project.build(_unbounded(gym), lambda _: None)
@@ -79,11 +80,8 @@ def run_case(case: Case, peer_root: Path, url: str, environ: Mapping[str, str]) 
             outcome = replace(outcome, rollout=False if outcome.ready else None, reason=_said(error))
             if config is not None and not outcome.ready and isinstance(error, ServerDiedError) and error.service != case.instance:
                 alone = _alone(config, case, Path(directory), peer_root, values)
+                stops.callback(alone.stop)
                 outcome = _started_alone(alone, outcome)
-        finally:
-            for deployment in (gym, alone):
-                if deployment is not None:
-                    deployment.stop()
     return outcome
 
 

@@ -24,7 +24,7 @@ from gym_compose.driver.routing import EnvironmentServer, Router
 from gym_compose.tasks.errors import RowError
 from gym_compose.tasks.expansion import ExpandedRow, Expander, ExpansionOptions
 from gym_compose.tasks.prompt import Prompt
-from gym_compose.tasks.rows import ENVIRONMENT_SERVER, ROLLOUT_INDEX, TASK_INDEX, agent_of, read_rows, source_of, taskset_of
+from gym_compose.tasks.rows import ENVIRONMENT_SERVER, ROLLOUT_INDEX, TASK_INDEX, TOO_DEEP, agent_of, read_rows, source_of, taskset_of
 from gym_compose.wire.errors import InvalidInputError
 from gym_compose.wire.run import RunRequest
 
@@ -200,7 +200,7 @@ def _line_of(row: dict[str, Any], path: Path, number: int) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
-        raise RowError("the row is nested deeper than the 254 levels that can be written", path=path, line=number) from None
+        raise RowError(TOO_DEEP, path=path, line=number) from None
 
 
 def _check_episode(row: dict[str, Any], line: bytes, path: Path, number: int) -> None:

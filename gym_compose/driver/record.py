@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
+from gym_compose.driver.trajectory import TASK_NAMES, add_trajectory, wants_trajectory
 from gym_compose.serving.client import PeerError, Reply
 from gym_compose.tasks.rows import (
     AGENT_REF,
@@ -76,6 +77,8 @@ def identity_of(row: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: row[key] for key in (TASK_INDEX, ROLLOUT_INDEX, *_IDENTITY) if key in row}
     if taskset_of(row) is not None:
         kept |= {TASK_ID: row[TASK_ID], TASK_INPUT: None}
+    else:
+        kept |= {name: str(row[name]) for name in TASK_NAMES if row.get(name) is not None}
     return kept
 
 
@@ -95,6 +98,12 @@ def rollout_id(row: Mapping[str, Any]) -> str:
     if not isinstance(given, str) or not ROLLOUT_ID_PATTERN.fullmatch(given):
         raise ValueError(f"{ROLLOUT_ID} starts with a letter or digit and holds letters, digits, '.', '_' and '-' only, not {given!r}")
     return given
+
+
+def capture_key(row: Mapping[str, Any]) -> str:
+    """How the attempt is known in paths and trajectories: its rollout id, with ``-a<attempt>`` after the first."""
+    attempt = attempt_of(row)
+    return rollout_id(row) if attempt == 0 else f"{rollout_id(row)}-a{attempt}"
 
 
 def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implementation: str, *, strict: bool = False) -> Outcome:
@@ -213,6 +222,8 @@ def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, impleme
             record[key] = row[key]
     record[ENVIRONMENT_SERVER] = server
     record["_ng_result_type"] = implementation
+    if wants_trajectory(record):
+        add_trajectory(record, row, capture_key(row))
     failure_class = record.get(FAILURE_CLASS)
     if record.get(NO_PERSIST):
         return Outcome("dropped", record, None if failure_class is None else str(failure_class))

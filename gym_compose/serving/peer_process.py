@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from gym_compose.serving.on_import import on_import
+from gym_compose.serving.ray_client import patient
 from gym_compose.serving.slice_files import merge, read_slice
 from gym_compose.serving.withheld import Withheld
 from gym_compose.wire.names import CONFIG_DICT_VARIABLE, SECRET_VARIABLE, SLICE_VARIABLE
@@ -63,6 +64,7 @@ class PeerProcess:
         """From now on this process's NeMo Gym, imported or not yet, has the config and the rule for Ray."""
         on_import("nemo_gym.global_config", self._give_config)
         on_import("nemo_gym.server_utils", self._adapt_servers)
+        on_import("ray", patient)
 
     def _give_config(self, module: ModuleType) -> None:
         # The cache that the peer fills from the environment at first use (contract-config 5.1).
@@ -94,6 +96,7 @@ def prepare_child(environ: MutableMapping[str, str]) -> None:
 
     on_import("nemo_gym.global_config", lambda module: process()._give_config(module))
     on_import("nemo_gym.server_utils", lambda module: process()._adapt_servers(module))
+    on_import("ray", patient)
 
 
 def child_environment(environ: MutableMapping[str, str], slice_file: Path, secret_file: Path | None) -> None:

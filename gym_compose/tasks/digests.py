@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from gym_compose.tasks.errors import DatasetError
+
 BUFFERED: Final = 8_000_000
 """Bytes of records that are held before they are written."""
 _BUCKETS: Final = 64
@@ -28,11 +30,18 @@ class DigestSpool:
         self._files: tempfile.TemporaryDirectory[str] | None = None
 
     def add(self, record: bytes) -> None:
-        """Keep one record of the spool's size."""
+        """Keep one record of the spool's size. Raises DatasetError when its file cannot be written."""
         self._buckets[record[0] % _BUCKETS] += record
         self._held += self._size
         if self._held >= self._buffered:
-            self._spill()
+            try:
+                self._spill()
+            except OSError as error:
+                raise DatasetError(
+                    f"the digests of the rows cannot be kept: {error.strerror}",
+                    where=str(self._parent or tempfile.gettempdir()),
+                    hint="Free space there, or set TMPDIR to another directory.",
+                ) from error
 
     def buckets(self) -> Iterator[Iterator[bytes]]:
         """The records, bucket by bucket; within one, in the order they were added."""

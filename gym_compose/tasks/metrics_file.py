@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     except OSError as error:
         raise DatasetError(f"the metrics cannot be written: {error.strerror}", where=str(path)) from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be none, or no place for one; what ends this says so
+            part.unlink()
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
 
 from gym_compose.tasks.errors import DatasetError, RowError
 from gym_compose.tasks.prompt import Prompt, has_input
-from gym_compose.tasks.rows import read_rows
+from gym_compose.tasks.rows import TOO_DEEP, read_rows
 
 _USED = "prompt_config_used"
 
@@ -37,11 +38,15 @@ def render(rows: Path, prompt: Prompt, target: Path) -> int:
                     filled = prompt.apply(source.row)
                 except DatasetError as error:
                     raise RowError(f"{error.message} ({prompt.path})", path=rows, line=source.line, hint=error.hint) from None
-                out.write(orjson.dumps({**filled, _USED: prompt.path}, option=orjson.OPT_APPEND_NEWLINE))
+                try:
+                    out.write(orjson.dumps({**filled, _USED: prompt.path}, option=orjson.OPT_APPEND_NEWLINE))
+                except orjson.JSONEncodeError:
+                    raise RowError(TOO_DEEP, path=rows, line=source.line) from None
                 count += 1
         os.replace(part, target)
     except OSError as error:
         raise DatasetError(f"the rows cannot be written: {error.strerror}", where=str(target)) from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be none, or no place for one; what ends this says so
+            part.unlink()
     return count

@@ -7,6 +7,7 @@ server's code prints goes to stderr.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -16,12 +17,12 @@ from typing import IO, Any
 
 from gym_compose.tasks.dataset_metrics import FRAMEWORK_NAMES
 from gym_compose.tasks.errors import DatasetError, RowError
-from gym_compose.tasks.materialize import task_input_of
 from gym_compose.tasks.prompt import Prompt, has_input
 from gym_compose.tasks.rows import TASK_INPUT, is_materialized, read_rows
 from gym_compose.tasks.running_statistics import CategoryCounts, NumberStatistics, Statistics
 from gym_compose.tasks.task_code import RowCheckAnswer, RowCheckRequest
 from gym_compose.tasks.task_data import TaskDataValidator
+from gym_compose.wire.flat_task import task_input_of
 
 _SCHEMA_EXPORT = "TaskData"
 _METRICS_EXPORT = "compute_task_metrics"
@@ -63,10 +64,24 @@ class HookMetrics:
         if not isinstance(item, str | int | float):
             raise CodeError(f"{_METRICS_EXPORT} returned {name!r}: {item!r}, which is neither a number nor a text")
         kind = CategoryCounts if isinstance(item, str) else NumberStatistics
+        _check_value(name, item)
         known = self.found.setdefault(name, kind())
         if not isinstance(known, kind):
             raise CodeError(f"{_METRICS_EXPORT} returned numbers and texts as {name!r}")
         known.observe(item, times)
+
+
+def _check_value(name: str, item: str | int | float) -> None:
+    """Raise CodeError for what no metrics file can hold: infinity, NaN, half a character."""
+    try:
+        if isinstance(item, str):
+            (name + item).encode()
+        elif not math.isfinite(item):
+            raise CodeError(f"{_METRICS_EXPORT} returned {name!r}: {item!r}, which is no finite number")
+    except OverflowError as error:
+        raise CodeError(f"{_METRICS_EXPORT} returned {name!r}: a number too large for a metric") from error
+    except UnicodeEncodeError as error:
+        raise CodeError(f"{_METRICS_EXPORT} returned {name!r}: {item!r}, which is no text in UTF-8") from error
 
 
 def check(request: RowCheckRequest, progress: Callable[[int], None]) -> RowCheckAnswer:

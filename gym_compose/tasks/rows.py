@@ -23,6 +23,9 @@ ATTEMPT_INDEX = "_ng_attempt_index"
 ROLLOUT_ID = "_ng_rollout_id"
 ENVIRONMENT_SERVER = "_ng_environment_server"
 
+TOO_DEEP = "the row is nested deeper than the 254 levels that can be written"
+"""JSON is read to 1,024 levels."""
+
 
 @dataclass(frozen=True)
 class InputRow:

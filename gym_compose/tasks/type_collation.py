@@ -18,15 +18,26 @@ import orjson
 from gym_compose.tasks.dataset_metrics import BadRowError, DatasetMetrics
 from gym_compose.tasks.datasets import DeclaredDataset
 from gym_compose.tasks.errors import DatasetError, RowError, TaskCodeError, TaskDataError
-from gym_compose.tasks.materialize import content_id, given_id, materialize
+from gym_compose.tasks.materialize import content_id, materialize
 from gym_compose.tasks.metrics_file import dataset_block
 from gym_compose.tasks.prompt import Prompt, has_input
-from gym_compose.tasks.rows import AGENT_REF, ATTEMPT_INDEX, ROLLOUT_INDEX, TASK_ID, TASK_SOURCE, InputRow, is_materialized, read_rows
+from gym_compose.tasks.rows import (
+    AGENT_REF,
+    ATTEMPT_INDEX,
+    ROLLOUT_INDEX,
+    TASK_ID,
+    TASK_SOURCE,
+    TOO_DEEP,
+    InputRow,
+    is_materialized,
+    read_rows,
+)
 from gym_compose.tasks.running_statistics import restored
 from gym_compose.tasks.task_code import RowCheckRequest, RunRowCheck, find_task_code
 from gym_compose.tasks.task_data import TaskDataReport
 from gym_compose.tasks.task_ids import Place, TaskIds
 from gym_compose.tasks.text_tally import TextTally
+from gym_compose.wire.flat_task import given_id
 
 _TOLD = 5
 """Bad rows of a file that are told; the others are counted."""
@@ -147,7 +158,10 @@ class TypeCollation:
                 # With such an index it is one of several rollouts of a task, which share the id by design.
                 self._ids.add(sent[TASK_ID]["taskset"], sent[TASK_ID]["task_id"], Place(number, given.line))
             sent[TASK_SOURCE] = dataset.instance
-        return orjson.dumps(sent, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            return orjson.dumps(sent, option=orjson.OPT_APPEND_NEWLINE)
+        except orjson.JSONEncodeError:
+            raise RowError(TOO_DEEP, path=source.path, line=given.line) from None
 
     def _task_id(self, source: Source, given: InputRow) -> str:
         """The id of a row of a taskset: its own, else one of its content, so that it is the same wherever the row stands.
@@ -158,11 +172,11 @@ class TypeCollation:
             return ""
         try:
             own = given_id(given.row)
+            if own is not None:
+                return own
+            return str(self.read) if self._strict else content_id(given.row)
         except ValueError as error:
             raise RowError(str(error), path=source.path, line=given.line) from None
-        if own is not None:
-            return own
-        return str(self.read) if self._strict else content_id(given.row)
 
     def _refuse_duplicates(self) -> None:
         found = self._ids.duplicate()
@@ -256,7 +270,8 @@ class TypeCollation:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._stack.close()
-        self._part.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be none, or no place for one; what ends this says so
+            self._part.unlink()
 
 
 class _Progress:

@@ -231,7 +231,8 @@ class GymDeployment:
 
     def _discard(self) -> None:
         if self._project is not None:
-            shutil.rmtree(self._project.directory.path, ignore_errors=False)
+            if self._project.directory.path.exists():  # one that was loaded only has none
+                shutil.rmtree(self._project.directory.path, ignore_errors=False)
             parent = self.cwd / GYM_DIRECTORY
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()

@@ -13,26 +13,37 @@ _ID_FIELDS = ("task_id", "problem_id", "instance_id")
 _NOT_INPUT = frozenset((AGENT_REF, TASK_SOURCE, "skills_ref"))
 
 
-def task_id_of(row: Mapping[str, Any], taskset: str) -> TaskId:
-    """The text of the first of ``task_id``, ``problem_id``, ``instance_id`` that is not null, else ``_ng_task_index``.
+def given_id(row: Mapping[str, Any]) -> str | None:
+    """The id that a flat row brings: the text of the first of ``task_id``, ``problem_id``, ``instance_id`` that is not null, else of
+    ``_ng_task_index``; None when it brings none. Raises ValueError for an id that is an empty text (no server takes it), and for a
+    ``_ng_task_index`` that is no index."""
+    field = next((field for field in _ID_FIELDS if row.get(field) is not None), None)
+    if field is not None:
+        given = str(row[field])
+        if not given:
+            raise ValueError(f"{field} is an empty text, which identifies no task")
+        return given
+    if TASK_INDEX not in row:
+        return None
+    index = row[TASK_INDEX]
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise ValueError(f"{TASK_INDEX} is a whole number of 0 or more, not {index!r}")
+    return str(index)
 
-    Raises ValueError for a row that is materialized already, and for one without any of them.
-    """
+
+def task_id_of(row: Mapping[str, Any], taskset: str) -> TaskId:
+    """``given_id`` in its taskset. Raises ValueError for a row that is materialized already, and for one that brings no id."""
     if "task_input" in row or isinstance(row.get("task_id"), Mapping):
         raise ValueError("the row is materialized already: it holds task_input, or an object as task_id")
-    given = next((str(row[field]) for field in _ID_FIELDS if row.get(field) is not None), None)
+    given = given_id(row)
     if given is None:
-        index = row.get(TASK_INDEX)
-        if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-            raise ValueError(
-                f"the row has none of {', '.join(_ID_FIELDS)}, and its {TASK_INDEX} is {index!r}: no whole number of 0 or more"
-            )
-        given = str(index)
+        raise ValueError(f"the row has none of {', '.join((*_ID_FIELDS, TASK_INDEX))}: nothing identifies its task")
     return TaskId(taskset=taskset, task_id=given)
 
 
 def task_input_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row without what routes it: no ``agent_ref``, ``task_source``, ``skills_ref``, no ``_ng_`` keys."""
+    """What an environment server gets of a flat row: no ``agent_ref``, ``task_source``, ``skills_ref``, which route it, no ``_ng_`` keys,
+    which the collector keeps."""
     return {key: value for key, value in row.items() if key not in _NOT_INPUT and not key.startswith("_ng_")}
 
 

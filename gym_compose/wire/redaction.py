@@ -17,7 +17,8 @@ from gym_compose.wire.slice import MASK
 MIN_LENGTH = 6
 """A shorter value is not searched for: it would mask ordinary words, and no real key is that short."""
 
-_URL_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<userinfo>[^\s/?#\"'<>@]+(?:@[^\s/?#\"'<>@]+)*)@")
+# The scheme is bounded: else each letter of a long line (a printed image) is tried as the begin of one, which takes its length squared.
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<userinfo>[^\s/?#\"'<>@]+(?:@[^\s/?#\"'<>@]+)*)@")
 
 # Token formats of the services that Gym configs name. Anchored at a word start, so that "task-1234567890" is no "sk-" key.
 _PREFIXED = re.compile(

@@ -36,10 +36,12 @@ class SimpleAgentConfig(AgentServerConfig):
 
 @dataclass
 class SimpleAgentSession(AgentSession):
-    """``access`` is where tools are called; ``cookies`` are those of the resources session, as its tools renew them."""
+    """``access`` is where tools are called; ``cookies`` are those of the resources session, as its tools renew them. ``of_caller``: the
+    caller granted it, so the cookies are of its resources session."""
 
     access: DirectHTTPToolAccess | None = None
     cookies: Cookies = field(default_factory=dict)
+    of_caller: bool = False
 
 
 class SimpleAgent(AgentServer):
@@ -60,11 +62,15 @@ class SimpleAgent(AgentServer):
                 f"simple_agent can use one direct HTTP grant, not {len(direct)}: {', '.join(access.name for access in direct)}"
             )
         access = direct[0] if direct else None
-        return SimpleAgentSession(seed=seed, access=access, cookies=dict(access.cookies) if access else {})
+        cookies = dict(access.cookies) if access else {}
+        return SimpleAgentSession(seed=seed, access=access, cookies=cookies, of_caller=access in seed.tool_accesses)
 
     async def close_session(self, session: AgentSession) -> AgentCloseResponse:
         assert isinstance(session, SimpleAgentSession)
-        return AgentCloseResponse(agent_session_id=session.seed.agent_session_id, resources_cookies=session.cookies)
+        # The caller replaces the cookies of its resources session by these (contract-data 2.5). Without a grant of its own there are none
+        # to hand back: null, where an empty mapping would take its session away before the verdict.
+        cookies = session.cookies if session.of_caller else None
+        return AgentCloseResponse(agent_session_id=session.seed.agent_session_id, resources_cookies=cookies)
 
     async def responses(self, params: ResponsesCreateParams, call: Call) -> ResponsesObject:
         session = self.agent_session(call)

@@ -17,13 +17,14 @@ from gym_compose.tasks.agents import resolve_dataset_agent
 from gym_compose.tasks.collate import Collation, CollationOptions, collate, effective_validation, prepared_path
 from gym_compose.tasks.datasets import check_split, datasets_of_split, declared_datasets
 from gym_compose.tasks.errors import DatasetAgentError, DatasetError, RowError, TaskCodeError, TaskDataError
-from gym_compose.tasks.materialize import content_id, given_id, materialize
+from gym_compose.tasks.materialize import content_id, materialize
 from gym_compose.tasks.prompt import load_prompt
 from gym_compose.tasks.running_statistics import NumberStatistics
 from gym_compose.tasks.skills import skills_reference
 from gym_compose.tasks.task_code import RowCheckAnswer, RowCheckRequest
 from gym_compose.tasks.task_data import KeyFault, RowFault, TaskDataReport
 from gym_compose.tasks.type_collation import Tools
+from gym_compose.wire.flat_task import given_id
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -266,11 +267,33 @@ class TestBadRows:
         assert len(collated(tmp_path, config(dataset(taskset="ts")))) == 1
         assert json.loads((tmp_path / "out/train_metrics.json").read_text())["Number of examples"] == 1
 
+    @pytest.mark.parametrize("taskset", [None, "ts"])
+    @pytest.mark.parametrize("given", [{}, {"problem_id": "p"}])
+    def test_a_row_that_is_nested_too_deep_to_be_written(self, tmp_path: Path, taskset: str | None, given: dict[str, Any]) -> None:
+        deep = json.dumps(flat(**given, deep=json.loads("[" * 300 + "]" * 300)))
+        write(tmp_path, flat(), f"{deep}\n".encode())
+        with pytest.raises(RowError, match=r"d.jsonl, line 2: the row is nested deeper than the 254 levels"):
+            collated(tmp_path, config(dataset(**({} if taskset is None else {"taskset": taskset}))))
+        assert list((tmp_path / "out").iterdir()) == []
+
+    def test_a_row_whose_id_is_an_empty_text(self, tmp_path: Path) -> None:
+        write(tmp_path, flat(), flat(task_id=""))
+        with pytest.raises(RowError, match=r"d.jsonl, line 2: task_id is an empty text"):
+            collated(tmp_path, config(dataset(taskset="ts")))
+
     @pytest.mark.parametrize("part", [{"task_id": {"taskset": "", "task_id": "1"}}, {"task_id": {"taskset": "t"}}, {"task_input": None}])
     def test_a_materialized_row_whose_parts_are_no_task(self, tmp_path: Path, part: dict[str, Any]) -> None:
         write(tmp_path, {"task_id": {"taskset": "t", "task_id": "1"}, "task_input": {}, **part})
         with pytest.raises(RowError, match=r"line 1: .*stands here"):
             collated(tmp_path, config(dataset()))
+
+
+@pytest.mark.parametrize("place", ["file/below", "x" * 300])
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    write(tmp_path, flat())
+    with pytest.raises(DatasetError, match="the rows cannot be written"):
+        collate(config(dataset()), CollationOptions(directory=tmp_path / place), [tmp_path], Told().tools)
 
 
 class TestUniqueIds:
@@ -638,6 +661,11 @@ class TestMaterialize:
     def test_what_cannot_be_materialized(self, row: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="materialized"):
             materialize(row, "t", "0")
+
+    @pytest.mark.parametrize("key", ["task_id", "problem_id", "instance_id"])
+    def test_an_empty_text_is_no_id(self, key: str) -> None:
+        with pytest.raises(ValueError, match=f"{key} is an empty text"):
+            given_id({key: "", "_ng_task_index": 1})
 
     @pytest.mark.parametrize("index", [-1, True, "1", 1.0, None])
     def test_an_index_that_is_none(self, index: Any) -> None:

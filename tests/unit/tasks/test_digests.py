@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gym_compose.tasks.digests import DigestSpool
+from gym_compose.tasks.errors import DatasetError
 
 
 @settings(deadline=None, max_examples=50)  # a small buffer writes 64 files again and again
@@ -30,3 +31,9 @@ def test_files_exist_only_beyond_the_buffer_and_only_as_long_as_the_spool(tmp_pa
             spool.add(number.to_bytes(4, "little"))
         assert bool(list(tmp_path.iterdir())) is (buffered == 8)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_takes_no_files_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with DigestSpool(3, gone, buffered=1) as spool, pytest.raises(DatasetError, match=f"{gone}: the digests of the rows cannot be kept"):
+        spool.add(b"abc")

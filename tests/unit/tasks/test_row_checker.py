@@ -111,6 +111,11 @@ def test_the_prompt_is_filled_in(bench: Bench) -> None:
         (metrics("return {'': 1}"), "returned the name ''", 1),
         (metrics("return {'Number of tools': 1}"), "returned 'Number of tools', which is a figure of every dataset", 1),
         (metrics("return {'x': {}}"), "returned 'x': {}, which is neither", 1),
+        (metrics("return {'x': [1, float('nan')]}"), "returned 'x': nan, which is no finite number", 1),
+        (metrics("return {'x': float('-inf')}"), "returned 'x': -inf, which is no finite number", 1),
+        (metrics("return {'x': 10**400}"), "returned 'x': a number too large", 1),
+        (metrics("return {'x': chr(0xD800)}"), r"returned 'x': '\ud800', which is no text in UTF-8", 1),
+        (metrics("return {chr(0xD800): 'a'}"), r"returned '\ud800': 'a', which is no text in UTF-8", 1),
         (metrics("return {'x': 'a' if task_input['n'] == 1 else 5}"), "returned numbers and texts as 'x'", 2),
     ],
 )

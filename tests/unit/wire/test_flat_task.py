@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gym_compose.tasks import materialize
-from gym_compose.wire.flat_task import episode_of, task_id_of, task_input_of
+from gym_compose.tasks.materialize import materialize
+from gym_compose.wire.flat_task import episode_of, given_id, task_id_of, task_input_of
 
 VALUES = st.none() | st.integers(0, 9) | st.text(min_size=1, max_size=3)
 ROWS = st.fixed_dictionaries(
@@ -24,8 +24,20 @@ ROWS = st.fixed_dictionaries(
 
 @given(row=ROWS)
 def test_a_row_has_the_identity_that_collation_gives_it(row: dict[str, Any]) -> None:
-    assert task_id_of(row, "ts").model_dump() == {"taskset": "ts", "task_id": materialize.given_id(row)}
-    assert task_input_of(row) == materialize.task_input_of(row)
+    made = materialize(row, "ts", given_id(row) or "")
+    assert task_id_of(row, "ts").model_dump() == made["task_id"]
+    assert task_input_of(row) == made["task_input"]
+
+
+@pytest.mark.parametrize("row", [{}, {"task_id": None, "answer": 1}])
+def test_a_row_that_brings_no_id(row: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="none of task_id, problem_id, instance_id, _ng_task_index"):
+        task_id_of(row, "ts")
+
+
+def test_an_empty_text_is_no_id() -> None:
+    with pytest.raises(ValueError, match="problem_id is an empty text"):
+        task_id_of({"problem_id": "", "_ng_task_index": 0}, "ts")
 
 
 @pytest.mark.parametrize("row", [{"task_input": {}, "task_id": "1"}, {"task_id": {"taskset": "t", "task_id": "1"}}])

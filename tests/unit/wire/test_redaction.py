@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -92,3 +93,14 @@ def test_a_wider_redactor_keeps_what_it_knew() -> None:
 
 def test_its_representation_shows_no_value() -> None:
     assert "first-value" not in repr(Redactor(["first-value"]))
+
+
+@pytest.mark.parametrize("line", ["x" * 300_000, "a." * 150_000, "bearer " * 40_000, "a://" * 75_000, "a@" * 150_000])
+def test_a_long_line_takes_time_by_its_length(line: str) -> None:
+    started = time.process_time()
+    assert Redactor(["a-known-value"]).text(line) == line
+    assert time.process_time() - started < 5  # a second at most; by the square of the length it were minutes
+
+
+def test_credentials_behind_a_long_word_are_found() -> None:
+    assert Redactor().text(f"{'x' * 100}://user:pw@host") == f"{'x' * 100}://{MASK}@host"

@@ -102,7 +102,7 @@ def test_what_routes_a_row_is_no_task_data(app: Any) -> None:
         ({"agent_ref": "ag2"}, "agent_ref 'ag2'"),
         ({"_ng_attempt_index": True}, "_ng_attempt_index is a whole number"),
         ({"_ng_rollout_index": None}, "KeyError"),
-        ({"_ng_task_index": None, "_ng_rollout_id": "r"}, "none of task_id, problem_id, instance_id"),
+        ({"_ng_task_index": None, "_ng_rollout_id": "r"}, "_ng_task_index is a whole number of 0 or more, not None"),
         ({"task_input": {}}, "materialized already"),
     ],
 )

@@ -212,6 +212,26 @@ async def test_a_session_without_a_grant_has_no_tools_even_if_the_config_names_a
     assert peers.paths() == ["/v1/responses"]
 
 
+async def test_a_session_without_a_grant_leaves_the_callers_cookies_alone(agent: Make, peers: Peers) -> None:
+    client = agent()
+    peers.turns = [_object(_said("done"))]
+    await client.post("/v1/agent_sessions", json=_seed())
+    await client.post("/v1/responses", json={"input": "q"})
+    receipt = (await client.post("/v1/agent_sessions/close", json=CLOSE)).json()
+    assert receipt["resources_cookies"] is None
+
+
+async def test_cookies_of_a_grant_of_the_config_are_not_handed_back(agent: Make, peers: Peers) -> None:
+    """They are of a server that the caller has no session at."""
+    client = agent(tool_accesses=[_grant(peers)])
+    peers.turns = [_object(_call("add")), _object(_said("done"))]
+    await client.post("/v1/agent_sessions", json=_seed())
+    await client.post("/v1/responses", json={"input": "q"})
+    assert peers.paths()[1] == "/granted/add"
+    receipt = (await client.post("/v1/agent_sessions/close", json=CLOSE)).json()
+    assert receipt["resources_cookies"] is None
+
+
 MCP = {"kind": "mcp", "name": "m", "required": True, "connection": {"transport": "streamable_http", "url": "http://x/mcp"}}
 SANDBOX = {"connection": {"kind": "direct", "provider_config_ref": "p", "descriptor": {}}, "workdir": "/w"}
 
