@@ -92,6 +92,8 @@ def run(call: Invocation, console: Console) -> int:
 
 def _prepare(wanted: Sequence[Preparation], keys: PrepareKeys, processes: DataProcesses, roots: Sequence[Path]) -> list[Prepared]:
     """Run the scripts, so many at a time. One that fails does not stop the others; Ctrl+C ends all."""
+    from gym_compose.tasks.errors import PrepareError
+
     failures: list[GymComposeError] = []
     made: list[Prepared] = []
 
@@ -100,7 +102,10 @@ def _prepare(wanted: Sequence[Preparation], keys: PrepareKeys, processes: DataPr
         started = time.monotonic()
         try:
             path = processes.prepare(preparation, roots, keys.prepare_script_args)
-            done = Prepared(preparation, path, _count(path), time.monotonic() - started)
+            rows = _count(path)
+            if rows == 0:
+                raise PrepareError(f"prepare() made a file without rows: {path}", where=preparation.where)
+            done = Prepared(preparation, path, rows, time.monotonic() - started)
         except GymComposeError as error:
             return error
         processes.report(f"{preparation.dataset.label}: {done.rows} rows in {time.monotonic() - started:.1f} s: {path}")

@@ -108,9 +108,10 @@ class TypeCollation:
     def _copy(self, number: int, source: Source, out: BinaryIO) -> None:
         dataset, metrics = source.dataset, self._metrics[number]
         bad: list[tuple[int, str]] = []
-        faults = stamped = 0
+        faults = stamped = lines = 0
         progress = _Progress(source, self._tools)
         for given in read_rows(source.path):
+            lines += 1
             stamped += AGENT_REF in given.row
             try:
                 line = self._collated(number, source, given, metrics)
@@ -126,6 +127,8 @@ class TypeCollation:
             progress(given.line)
         if bad:
             raise _bad_rows(source.path, bad, faults)
+        if lines == 0:
+            self.warnings.append(f"{source.path}: {dataset.label} holds no rows")
         if stamped:
             self.warnings.append(f"{source.path}: agent_ref is left out of {stamped} rows; a declared dataset is routed by its instance")
 

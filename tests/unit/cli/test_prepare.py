@@ -77,6 +77,12 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, invoke: Invoke,
     assert (tmp_path / "two/d.jsonl").is_file()
 
 
+def test_a_file_without_any_row(tmp_path: Path, invoke: Invoke, captured: Any) -> None:
+    config(tmp_path, "one")
+    with pytest.raises(PrepareError, match=r"one/prepare.py of dataset 'one' .*made a file without rows: .*one/d.jsonl"):
+        prepare.run(invoke("eval prepare --config c.yaml +prepare_script_args.rows=0"), captured.console)
+
+
 def test_a_file_that_holds_no_rows(tmp_path: Path, invoke: Invoke, captured: Any) -> None:
     config(tmp_path, "one", script=SCRIPT.replace('{"q": 1}', "q"))
     with pytest.raises(RowError, match=r"one/d.jsonl, line 1: not valid JSON"):

@@ -288,6 +288,13 @@ class TestBadRows:
             collated(tmp_path, config(dataset()))
 
 
+def test_a_dataset_without_rows_is_told(tmp_path: Path) -> None:
+    write(tmp_path)
+    found = made(tmp_path, config(dataset()))
+    assert found.file("train").rows == 0
+    assert found.warnings == (f"{tmp_path}/data/d.jsonl: dataset 'd' (train) of rs holds no rows",)
+
+
 @pytest.mark.parametrize("place", ["file/below", "x" * 300])
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
