@@ -199,9 +199,9 @@ def projects_under(cwd: Path) -> tuple[ProjectDirectory, ...]:
 
 
 def find_project(cwd: Path, name: str | None) -> ProjectDirectory:
-    """The project named ``name``, or the only one under ``cwd``.
+    """The project named ``name``; without a name the only one under ``cwd``, or the only one of several that was started and not stopped.
 
-    Raises ProjectNotFoundError, which lists those that are there.
+    Raises ProjectNotFoundError, which lists those that are there; what ``read_state`` raises.
     """
     found = projects_under(cwd)
     if name is not None:
@@ -211,6 +211,9 @@ def find_project(cwd: Path, name: str | None) -> ProjectDirectory:
         raise ProjectNotFoundError(f"there is no project {name!r} here", cwd, tuple(project.project for project in found))
     if len(found) == 1:
         return found[0]
+    started = [project for project in found if (state := project.read_state()) is not None and state.head_port is not None]
+    if len(started) == 1:
+        return started[0]
     message = "there is no project here" if not found else "there are several projects here"
     raise ProjectNotFoundError(message, cwd, tuple(project.project for project in found))
 

@@ -99,6 +99,16 @@ def test_projects_are_found_by_name_or_when_there_is_only_one(tmp_path: Path) ->
         find_project(tmp_path, "c")
 
 
+def test_of_several_projects_the_one_that_was_started_and_not_stopped_is_meant(tmp_path: Path) -> None:
+    stopped = STATE.model_copy(update={"head_port": None})
+    for name, state in (("a", stopped), ("b", STATE.model_copy(update={"head_port": 9})), ("c", stopped)):
+        ProjectDirectory.under(tmp_path, name).write_state(state)
+    assert find_project(tmp_path, None).project == "b"
+    ProjectDirectory.under(tmp_path, "b").write_state(stopped)
+    with pytest.raises(ProjectNotFoundError, match="several projects here"):
+        find_project(tmp_path, None)
+
+
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "file.json"
     write_file(file, b"one")
