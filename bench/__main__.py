@@ -5,22 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 
-from rich.console import Console
-
 from bench import aggregation, collation, command_line, config, data_plane, driver_rows, episodes, peer_runtime, quickstart, scripted
-from bench.figure import Figure, print_table
+from bench.figure import report
 from bench.gym import Gym
 from gym_compose.project.assets import root
-from gym_compose.wire.errors import GymComposeError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--no-docker", action="store_true", help="leave out what needs a Docker engine")
     arguments = parser.parse_args()
-    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
         gym = Gym(Path(directory))
         sources = [
@@ -37,19 +34,7 @@ def main() -> int:
             sources.append(quickstart.figures(gym, servers))
             sources.append(peer_runtime.figures(gym))
         sources.append(data_plane.figures(gym, with_docker=not arguments.no_docker))  # after the images that it takes the peer from
-        try:
-            for source in sources:
-                for figure in source:
-                    figures.append(figure)
-                    print(f"{figure.name}: {figure.said}", file=sys.stderr, flush=True)
-        except GymComposeError as error:
-            print(f"Error: {error}", *error.details, sep="\n  ", file=sys.stderr)
-            return error.exit_code
-    print_table(figures, Console(width=170))
-    missed = [figure.name for figure in figures if not figure.met]
-    if missed:
-        print(f"missed: {'; '.join(missed)}", file=sys.stderr)
-    return 1 if missed else 0
+        return report(chain.from_iterable(sources))
 
 
 if __name__ == "__main__":

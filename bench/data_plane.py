@@ -24,10 +24,9 @@ from typing import Any
 
 import docker
 import orjson
-from rich.console import Console
 
 from bench.chain import FLOOR_URL, Grower, Growth, PartError, children, cpu_seconds, endpoint, floor
-from bench.figure import Figure, print_table
+from bench.figure import Figure, report
 from bench.gym import COMMAND_SECONDS, Gym
 from bench.load import Load
 from bench.peer_chain import AGENT, IMAGE, PeerChain, image, peer_chain
@@ -36,7 +35,7 @@ from gym_compose.engine.command import run_command
 from gym_compose.project.assets import root
 from gym_compose.project.ports import free_port
 from gym_compose.wire.deadline import Deadline
-from gym_compose.wire.errors import GymComposeError, NotReadyError
+from gym_compose.wire.errors import NotReadyError
 from gym_compose.wire.names import LABEL_IMAGE_KEY, LABEL_PROJECT, SERVER_PORT
 from gym_compose.wire.redaction import Redactor
 
@@ -304,17 +303,8 @@ def main() -> int:
     parser.add_argument("--no-docker", action="store_true", help="leave out what needs a Docker engine")
     parser.add_argument("--no-peer", action="store_true", help="do not start NeMo Gym's own servers; their targets are missed")
     arguments = parser.parse_args()
-    measured: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
-        try:
-            for figure in figures(Gym(Path(directory)), with_docker=not arguments.no_docker, with_peer=not arguments.no_peer):
-                measured.append(figure)
-                print(f"{figure.name}: {figure.said}", file=sys.stderr, flush=True)
-        except GymComposeError as error:
-            print(f"Error: {error}", *error.details, sep="\n  ", file=sys.stderr)
-            return error.exit_code
-    print_table(measured, Console(width=170))
-    return 0 if all(figure.met for figure in measured) else 1
+        return report(figures(Gym(Path(directory)), with_docker=not arguments.no_docker, with_peer=not arguments.no_peer))
 
 
 if __name__ == "__main__":

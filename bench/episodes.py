@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from rich.console import Console
 
 from bench.chain import cpu_seconds
-from bench.figure import Figure, print_table
+from bench.figure import Figure, report
 from bench.stub_participants import Counts
 from gym_compose import __version__
 from gym_compose.project.assets import root
 from gym_compose.project.ports import free_port
 from gym_compose.serving.client import HttpClient
 from gym_compose.wire.deadline import Deadline
-from gym_compose.wire.errors import GymComposeError, NotReadyError
+from gym_compose.wire.errors import NotReadyError
 from gym_compose.wire.slice import PublicSlice
 
 EPISODES = 5_000
@@ -275,17 +274,8 @@ def _death(directory: Path) -> Iterator[Figure]:
 
 
 def main() -> int:
-    measured: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="gym-compose-bench-") as directory:
-        try:
-            for figure in figures(Path(directory)):
-                measured.append(figure)
-                print(f"{figure.name}: {figure.said}", file=sys.stderr, flush=True)
-        except GymComposeError as error:
-            print(f"Error: {error}", *error.details, sep="\n  ", file=sys.stderr)
-            return error.exit_code
-    print_table(measured, Console(width=170))
-    return 0 if all(figure.met for figure in measured) else 1
+        return report(figures(Path(directory)))
 
 
 if __name__ == "__main__":

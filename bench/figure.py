@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from gym_compose.wire.errors import GymComposeError
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,22 @@ def print_table(figures: Iterable[Figure], console: Console) -> None:
             figure.unmeasured or figure.note,
         )
     console.print(table)
+
+
+def report(figures: Iterable[Figure]) -> int:
+    """Measure and print: each figure on stderr as it comes, then the table of all that were measured. Exit code: 1 when a target is
+    missed, an error's own when one ends it."""
+    measured: list[Figure] = []
+    code = 0
+    try:
+        for figure in figures:
+            measured.append(figure)
+            print(f"{figure.name}: {figure.said}", file=sys.stderr, flush=True)
+    except GymComposeError as error:
+        print(f"Error: {error}", *error.details, sep="\n  ", file=sys.stderr)
+        code = error.exit_code
+    print_table(measured, Console(width=170))
+    missed = [figure.name for figure in measured if not figure.met]
+    if missed:
+        print(f"missed: {'; '.join(missed)}", file=sys.stderr)
+    return code or (1 if missed else 0)
