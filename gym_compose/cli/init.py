@@ -105,6 +105,7 @@ def run(call: Invocation, console: Console) -> int:
         from gym_compose.cli.peer import hand_over
 
         return hand_over(call.name, _SCAFFOLD, call.argv, console)
+    from gym_compose.config.roots import installed_root, last_roots
     from gym_compose.project.new_server import NewServer, ServerExistsError
 
     entrypoint = _value(call.overrides, "entrypoint")
@@ -119,6 +120,9 @@ def run(call: Invocation, console: Console) -> int:
     console.out(f"Made {server.directory}:")
     for file in files:
         console.out(f"  {file.relative_to(call.cwd)}")
+    for root in last_roots(installed_root()):
+        if (root / server.directory).is_dir():
+            console.err(f"Note: in this directory it now stands for {root / server.directory}, also in configs that mean that one.")
     console.out("Next:")
     console.out(f"  pytest {server.directory}/tests")
     console.out(f"  gym compose plan --config {server.demo_config}")

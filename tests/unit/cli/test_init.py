@@ -32,6 +32,13 @@ def test_a_server_is_made_below_the_working_directory(invoke: Any, captured: Any
     assert captured.stderr == ""
 
 
+def test_a_server_that_stands_for_a_shipped_one_from_now_on_says_so(invoke: Any, captured: Any) -> None:
+    assert run(invoke("env init --server environment_servers/legacy_agent"), captured.console) == 0
+    assert "it now stands for" in captured.stderr
+    assert run(invoke("env init --server environment_servers/my_own"), captured.console) == 0
+    assert captured.stderr.count("it now stands for") == 1
+
+
 def test_a_directory_that_exists_is_a_message_and_no_error(invoke: Any, captured: Any, tmp_path: Path) -> None:
     there = tmp_path / "resources_servers" / "mine"
     there.mkdir(parents=True)
