@@ -65,12 +65,8 @@ class Stack:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+        for name in tuple(self._processes):
+            self.kill(name)
 
     def start_stub(self, name: str) -> None:
         """Start the resources server's or the agent's; again after ``kill``: at the same address, without what it knew."""
@@ -82,7 +78,7 @@ class Stack:
             raise NotReadyError("the stub of the participants did not start", where=name)
 
     def kill(self, name: str) -> None:
-        """End a stub as a crash would."""
+        """End a stub, or the environment server, as a crash would."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,19 @@ def image(client: Any) -> str | None:
     return str(images[-1].tags[0]) if images else None
 
 
+def drive(container: Any, head_port: int, rows: Path, output: Path, asked: Sequence[str]) -> None:
+    """``gym eval run --no-serve`` of the peer in the container of its servers, which sees both files under the same paths. Raises
+    PartError with its last lines."""
+    command = [
+        *("gym", "eval", "run", "--no-serve", *asked, "--input", str(rows), "--output", str(output)),
+        *("++head_server.host=127.0.0.1", f"++head_server.port={head_port}"),
+    ]
+    code, said = container.exec_run(command, workdir="/tmp/work")
+    if code != 0:
+        last = tuple(said.decode(errors="replace").splitlines()[-10:])
+        raise PartError(f"ended with {code}", where="NeMo Gym's driver", details=last)
+
+
 @dataclass(frozen=True)
 class PeerChain:
     """A running one. ``io`` is a directory that the container sees under the same path."""
@@ -35,17 +48,9 @@ class PeerChain:
         """``gym eval run --no-serve`` of the peer; ``rollouts`` is a multiple of the rows. Raises PartError with its last lines."""
         output = self.io / f"{name}.jsonl"
         lines = sum(1 for line in rows.open("rb") if line.strip())
-        command = [
-            *("gym", "eval", "run", "--no-serve", "--agent", AGENT, "--input", str(rows), "--num-repeats", str(rollouts // lines)),
-            *("--concurrency", str(concurrency), "--output", str(output), "++head_server.host=127.0.0.1"),
-            f"++head_server.port={self.head_port}",
-        ]
+        asked = ["--agent", AGENT, "--num-repeats", str(rollouts // lines), "--concurrency", str(concurrency)]
         with Grower(output) as grower:
-            code, said = self.container.exec_run(command, workdir="/tmp/work")
-        if code != 0:
-            raise PartError(
-                f"ended with {code}", where="NeMo Gym's driver", details=tuple(said.decode(errors="replace").splitlines()[-10:])
-            )
+            drive(self.container, self.head_port, rows, output, asked)
         return grower.growth()
 
 

@@ -18,7 +18,8 @@ import docker
 import orjson
 
 from bench.chain import PartError
-from bench.peer_chain import image
+from bench.peer_chain import AGENT, drive, image
+from bench.peer_runtime import FILES, policy
 from bench.peer_start import started
 from gym_compose.project.ports import free_port
 from gym_compose.testing import GymDeployment
@@ -28,9 +29,7 @@ from gym_compose.wire.settings import Settings
 REPEATS = 2
 TASKSET = "weather"
 TOLERANCE = 1e-9
-_EXAMPLE = "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml"
-_MODEL = "responses_api_models/openai_model/configs/openai_model.yaml"
-_AGENT = "example_single_tool_call_simple_agent"
+_EXAMPLE, _MODEL = FILES
 _IDS = re.compile(r"\b(resp|call|fc|msg)_\d+\b")
 _SHOWN = 3
 
@@ -60,7 +59,7 @@ class Compared:
 
 
 COMPARISONS = (
-    Beside("legacy_agent", (_EXAMPLE, _MODEL), agent=_AGENT),
+    Beside("legacy_agent", (_EXAMPLE, _MODEL), agent=AGENT),
     Beside(
         "single_agent_turn_legacy",
         ("resources_servers/example_single_tool_call/configs/example_single_tool_call_single_agent_turn.yaml", _MODEL),
@@ -71,7 +70,7 @@ COMPARISONS = (
         (_EXAMPLE, "environment_servers/single_agent_turn/configs/single_agent_turn.yaml", _MODEL),
         overrides=(
             "++single_agent_turn.environment_servers.single_agent_turn.resources_server.name=example_single_tool_call",
-            f"++single_agent_turn.environment_servers.single_agent_turn.agent_server.name={_AGENT}",
+            f"++single_agent_turn.environment_servers.single_agent_turn.agent_server.name={AGENT}",
             "++single_agent_turn.environment_servers.single_agent_turn.resources_tool_transports=[direct_http]",
             f"++environment_server_routes.{TASKSET}=single_agent_turn",
         ),
@@ -159,10 +158,6 @@ def _rows(case: Beside, golden: Path) -> Iterator[bytes]:
         yield orjson.dumps(row) + b"\n"
 
 
-def _policy(url: str) -> list[str]:
-    return [f"++policy_base_url={url}", "++policy_api_key=dummy", "++policy_model_name=mock"]
-
-
 def _theirs(case: Beside, place: Path, rows: Path, url: str) -> Path:
     """Raises NotReadyError, PartError."""
     client = docker.from_env()
@@ -171,15 +166,10 @@ def _theirs(case: Beside, place: Path, rows: Path, url: str) -> Path:
         if tag is None:
             raise PartError("there is no image of it; `make peer example_single_tool_call` builds one", where="NeMo Gym")
         head, output = free_port(), place / "theirs.jsonl"
-        overrides = [f"+config_paths=[{','.join(case.configs)}]", *case.overrides, *_policy(url), f"++head_server.port={head}"]
+        overrides = [f"+config_paths=[{','.join(case.configs)}]", *case.overrides, *policy(url), f"++head_server.port={head}"]
         with started(client, tag, overrides, {str(place): {"bind": str(place), "mode": "rw"}}) as (container, _):
             routed = [f"++environment_server_routes.{TASKSET}={case.environment_server}"] if case.taskset else ["--agent", str(case.agent)]
-            where = ["--input", str(rows), "--output", str(output), "++head_server.host=127.0.0.1", f"++head_server.port={head}"]
-            command = ["gym", "eval", "run", "--no-serve", *routed, "--num-repeats", str(REPEATS), *where]
-            code, said = container.exec_run(command, workdir="/tmp/work")
-        if code != 0:
-            last = tuple(said.decode(errors="replace").splitlines()[-10:])
-            raise PartError(f"ended with {code}", where="NeMo Gym's driver", details=last)
+            drive(container, head, rows, output, [*routed, "--num-repeats", str(REPEATS)])
         return output
     finally:
         client.close()
@@ -190,7 +180,7 @@ def _ours(case: Beside, place: Path, rows: Path, peer_root: Path, url: str, envi
     output = place / "ours.jsonl"
     gym = GymDeployment(
         list(case.configs),
-        overrides=[*case.overrides, *_policy(url), f"++head_server.port={free_port()}"],
+        overrides=[*case.overrides, *policy(url), f"++head_server.port={free_port()}"],
         engine="docker",
         cwd=place,
         environ=environ,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from gym_compose.compiler.slices import referenced
 from gym_compose.config.model import GymConfig
 from gym_compose.project.errors import ServerDiedError
 from gym_compose.project.events import RunEvent
+from gym_compose.project.ports import free_port
 from gym_compose.testing import GymDeployment
 from gym_compose.wire.errors import GymComposeError
 from gym_compose.wire.run import RunProgress
@@ -92,7 +92,7 @@ def _loaded(case: Case, cwd: Path, peer_root: Path, url: str, environ: Mapping[s
         (cwd / f"{key}.file").write_text(content, encoding="utf-8")
     for configs in (case.configs, (EXAMPLE, *case.configs)):
         (cwd / "case.yaml").write_text(case.config(url, configs), encoding="utf-8")
-        ours = (f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={_free_port()}")
+        ours = (f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={free_port()}")
         overrides = [*case.overrides(url), *ours]
         gym = GymDeployment(
             "case.yaml",
@@ -124,7 +124,7 @@ def _alone(config: GymConfig, case: Case, cwd: Path, peer_root: Path, environ: M
         block.pop("port", None)
     document["compose"] = plain(config.extension)
     (cwd / "alone.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    ours = [f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={_free_port()}"]
+    ours = [f"++server_spinup_timeout_seconds={SPINUP_SECONDS}", f"++head_server.port={free_port()}"]
     settings = Settings.from_environ(environ)
     return GymDeployment("alone.yaml", overrides=ours, engine="docker", cwd=cwd, environ=environ, settings=settings, roots=[peer_root])
 
@@ -137,13 +137,6 @@ def _started_alone(gym: GymDeployment, before: Outcome) -> Outcome:
     except GymComposeError as error:
         return replace(before, reason=f"{before.reason}; alone: {_said(error)}")
     return replace(before, ready=True, ready_seconds=time.monotonic() - started, reason=f"ready by itself; of its config: {before.reason}")
-
-
-def _free_port() -> int:
-    """A port of this host for the head server: several deployments run at a time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _rollout(gym: GymDeployment, case: Case, agent: str, peer_root: Path) -> None:

@@ -26,6 +26,7 @@ from gym_compose.tasks.rows import (
 )
 from gym_compose.wire.failures import AGENT_REQUEST_FAILED, AGENT_RUN_ERROR, ENVIRONMENT_SERVER_FAILED
 from gym_compose.wire.ids import ROLLOUT_ID as ROLLOUT_ID_PATTERN
+from gym_compose.wire.run_body import rollout_key
 
 FAILURE_CLASS = "_ng_failure_class"
 FAILURE_KIND = "_ng_failure_kind"
@@ -98,12 +99,6 @@ def rollout_id(row: Mapping[str, Any]) -> str:
     if not isinstance(given, str) or not ROLLOUT_ID_PATTERN.fullmatch(given):
         raise ValueError(f"{ROLLOUT_ID} starts with a letter or digit and holds letters, digits, '.', '_' and '-' only, not {given!r}")
     return given
-
-
-def capture_key(row: Mapping[str, Any]) -> str:
-    """How the attempt is known in paths and trajectories: its rollout id, with ``-a<attempt>`` after the first."""
-    attempt = attempt_of(row)
-    return rollout_id(row) if attempt == 0 else f"{rollout_id(row)}-a{attempt}"
 
 
 def outcome_of_reply(row: Mapping[str, Any], reply: Reply, server: str, implementation: str, *, strict: bool = False) -> Outcome:
@@ -223,7 +218,7 @@ def _stored(row: Mapping[str, Any], record: dict[str, Any], server: str, impleme
     record[ENVIRONMENT_SERVER] = server
     record["_ng_result_type"] = implementation
     if wants_trajectory(record):
-        add_trajectory(record, row, capture_key(row))
+        add_trajectory(record, row, rollout_key(row) or rollout_id(row))
     failure_class = record.get(FAILURE_CLASS)
     if record.get(NO_PERSIST):
         return Outcome("dropped", record, None if failure_class is None else str(failure_class))

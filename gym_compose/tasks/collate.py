@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gym_compose.tasks.agents import resolve_dataset_agent
-from gym_compose.tasks.datasets import EXAMPLE, SPLITS, DeclaredDataset, check_owners, declared_datasets, locate, located
-from gym_compose.tasks.errors import DatasetAgentError, DatasetError
+from gym_compose.tasks.datasets import EXAMPLE, SPLITS, DeclaredDataset, agent_of_dataset, check_owners, declared_datasets, locate, located
+from gym_compose.tasks.errors import DatasetError
 from gym_compose.tasks.metrics_file import MetricsFile, conflict_error, reconcile, write_json
 from gym_compose.tasks.prompt import Prompt, load_prompt
 from gym_compose.tasks.type_collation import Source, Tools, TypeCollation
@@ -105,10 +104,7 @@ def chosen_datasets(config: Mapping[str, Any], types: Sequence[str]) -> tuple[De
         )
     for dataset in chosen:
         if dataset.taskset is not None:
-            try:
-                resolve_dataset_agent(config, dataset.instance, pin=dataset.agent, taskset=dataset.taskset)
-            except DatasetAgentError as error:
-                raise DatasetAgentError(f"{dataset.label}: {error.message}", where=error.where, hint=error.hint) from None
+            agent_of_dataset(config, dataset)
     return chosen
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from gym_compose.tasks.errors import DatasetError
+from gym_compose.tasks.agents import resolve_dataset_agent
+from gym_compose.tasks.errors import DatasetAgentError, DatasetError
 from gym_compose.wire.names import ServerType
 from gym_compose.wire.references import AGENT_TYPE, ENVIRONMENT_TYPE, RESOURCES_TYPE, server_blocks
 
@@ -98,6 +99,14 @@ def _declared(entry: Any, instance: str, kind: ServerType, where: str) -> Declar
         prepare_dependencies=tuple(dependencies),
         declared=entry,
     )
+
+
+def agent_of_dataset(config: Mapping[str, Any], dataset: DeclaredDataset) -> str | None:
+    """``resolve_dataset_agent`` of a declared dataset; its DatasetAgentError names the dataset."""
+    try:
+        return resolve_dataset_agent(config, dataset.instance, pin=dataset.agent, taskset=dataset.taskset)
+    except DatasetAgentError as error:
+        raise DatasetAgentError(f"{dataset.label}: {error.message}", where=error.where, hint=error.hint) from None
 
 
 def check_split(split: str, options: Mapping[str, Any]) -> None:

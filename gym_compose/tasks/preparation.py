@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gym_compose.tasks.agents import resolve_dataset_agent, taskset_environment_server
-from gym_compose.tasks.datasets import DeclaredDataset, check_owners, declared_datasets, locate
-from gym_compose.tasks.errors import DatasetAgentError, DatasetError, PrepareError
+from gym_compose.tasks.agents import taskset_environment_server
+from gym_compose.tasks.datasets import DeclaredDataset, agent_of_dataset, check_owners, declared_datasets, locate
+from gym_compose.tasks.errors import DatasetError, PrepareError
 
 FUNCTION: Final = "prepare"
 
@@ -92,10 +92,7 @@ def preparations(config: Mapping[str, Any], roots: Sequence[Path]) -> tuple[Prep
         )
     found, wrong = [], []
     for dataset in wanted:
-        try:
-            agent = resolve_dataset_agent(config, dataset.instance, pin=dataset.agent, taskset=dataset.taskset)
-        except DatasetAgentError as error:
-            raise DatasetAgentError(f"{dataset.label}: {error.message}", where=error.where, hint=error.hint) from None
+        agent = agent_of_dataset(config, dataset)
         script = locate(dataset.prepare_script or "", roots)
         problem = _problem(dataset, script)
         if problem is not None or script is None:

@@ -8,7 +8,6 @@ they fail.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import orjson
 import pytest
 
+from bench.peer.beside import settled
 from gym_compose.testing import GymDeployment
 from gym_compose.wire.deadline import Deadline
 
@@ -39,7 +39,6 @@ policy_base_url: http://127.0.0.1:PORT/v1
 policy_api_key: marker-peer-key-90ab
 policy_model_name: mock
 """
-MOCK_IDS = re.compile(r"\b(resp|call|fc|msg)_\d+\b")
 
 
 def missing(what: str) -> None:
@@ -110,15 +109,6 @@ def peer(peer_root: Path, mock_port: int, tmp_path_factory: pytest.TempPathFacto
         yield gym
         assert gym.stop().killed == ()  # NeMo Gym kills three of these four
     assert not gym.leftovers(), str(gym.leftovers())
-
-
-def settled(record: Any) -> Any:
-    """A record without what differs from run to run: the mock's ids and times."""
-    if isinstance(record, dict):
-        return {key: settled(value) for key, value in record.items() if key != "created_at"}
-    if isinstance(record, list):
-        return [settled(item) for item in record]
-    return MOCK_IDS.sub(r"\1_N", record) if isinstance(record, str) else record
 
 
 def read(path: Path) -> list[dict[str, Any]]:
